@@ -6,7 +6,7 @@ use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, TOO_MANY_OPERATIONS,
 };
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Activity, ObjectScope, RuleSet, RuleSetError};
+use ifo_engine::rules::{Activity, RuleSet, RuleSetError};
 use std::sync::Arc;
 
 /// Reason of `Ready` while the newest spec is being compiled.
@@ -238,7 +238,7 @@ impl NotReady {
         }
         // If a rule fails on an object, the server does not know whether an operation is in flight on
         // this object.
-        let objects = activity.unknown_on(ObjectScope::ALL).objects;
+        let objects = activity.unknown().objects;
         (objects > 0).then(|| Self::new(EVALUATION_FAILED, "", evaluation_fails(objects)))
     }
 }

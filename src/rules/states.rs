@@ -4,7 +4,7 @@ use super::health::NotReady;
 use ifo_api::Text;
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::ruleset::{EVALUATION_FAILED, OperationRuleSetSpec};
-use ifo_engine::rules::{ObjectScope, RuleSet};
+use ifo_engine::rules::RuleSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -103,11 +103,10 @@ impl ReportedRuleSet {
             && not_ready.reason == EVALUATION_FAILED
         {
             // Only operations of some rules on some objects may be missing.
-            let unknown = rules.activity.unknown_on(ObjectScope::ALL);
-            let within = rules.activity.unknown_in();
-            operations = unknown.operations.into_keys().collect();
-            cluster_scoped = within.contains(&None);
-            namespaces = Some(within.into_iter().flatten().collect());
+            let unknown = rules.activity.unknown();
+            operations = unknown.operations.into_iter().collect();
+            cluster_scoped = unknown.namespaces.contains(&None);
+            namespaces = Some(unknown.namespaces.into_iter().flatten().collect());
         }
         Some(Gap {
             rule_set: self.name.clone(),
@@ -126,7 +125,7 @@ impl ReportedRuleSet {
 mod tests {
     use super::*;
     use ifo_api::ruleset::NOT_INSTALLED;
-    use ifo_engine::rules::{OperationBound, ReachedBound};
+    use ifo_engine::rules::{Fact, OperationBound, ReachedBound};
 
     fn reported(
         kind: Option<(&str, bool)>,
@@ -227,12 +226,12 @@ mod tests {
         let namespaces = Some(&["shop", "bank"][..]);
         let rule_set = || reported(Some(("Pod", true)), namespaces, Ok(rules.clone()));
         assert!(rule_set().gap().is_none());
-        rules.activity.refuse(REACHED);
+        let refused = rules.activity.report(Fact::Refused(REACHED));
         // A rule also fails on an object in only one namespace.
-        let shop: Text = "shop".into();
-        rules
-            .activity
-            .add_unknown(Some(&shop), &["Migrating".into()]);
+        let _unknown = rules.activity.report(Fact::Unknown {
+            namespace: Some("shop".into()),
+            operations: vec!["Migrating".into()],
+        });
         let gap = rule_set().gap().expect("a bound is reached");
         assert_eq!(gap.reason, "too many operations: 10000 are counted");
         assert_eq!(gap.operations.len(), 2);
@@ -240,7 +239,7 @@ mod tests {
         assert_eq!(gap.namespaces.map(|all| all.len()), Some(2));
         let reason = rule_set().not_ready().map(|it| it.reason);
         assert_eq!(reason, Some("TooManyOperations"));
-        rules.activity.stop_refusing(REACHED);
+        drop(refused);
         assert!(!affects(rule_set(), "bank"));
     }
 }

@@ -3,7 +3,7 @@
 use super::health::{NotReady, RuleSetHealth, WATCH_FAILED, WatchState, evaluation_fails};
 use ifo_api::ruleset::{EVALUATION_FAILED, NOT_INSTALLED, OperationRuleSetStatus};
 use ifo_api::{Resolution, printable};
-use ifo_engine::rules::{Activity, EvaluationFailure, ObjectScope, RuleSet};
+use ifo_engine::rules::{Activity, EvaluationFailure, RuleSet};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::time::Duration;
@@ -172,7 +172,7 @@ fn evaluation_failure(
     requeue: Duration,
 ) -> Option<String> {
     let activity = &rule_set.activity;
-    let objects = activity.unknown_on(ObjectScope::ALL).objects;
+    let objects = activity.unknown().objects;
     let recent =
         |failure: &EvaluationFailure| now.duration_since(failure.at).unsigned_abs() < requeue * 2;
     let failure = match objects {

@@ -64,7 +64,7 @@ const TROUBLE: [&str; 6] = [
 pub fn states(book: &RuleBook, object: &Value) -> Vec<(String, State)> {
     let findings = evaluation(book, object).findings.into_iter();
     let states = findings.filter_map(|finding| {
-        let state = finding.values.as_ref()?.state.unwrap_or(State::Progressing);
+        let state = finding.values.as_ref()?.state;
         Some((finding.operation.to_string(), state))
     });
     states.collect()

@@ -85,7 +85,7 @@ fn compare(name: &str, values: &RuleValues, expected: &Map<String, Value>) -> Re
     let shown = &values.shown;
     let nodes: Vec<&str> = shown.nodes.iter().map(|it| &**it).collect();
     let found = json!({
-        "state": values.state.unwrap_or(State::Progressing).name(),
+        "state": values.state.name(),
         "message": (!shown.message.is_empty()).then_some(&*shown.message),
         "reason": shown.reason.as_deref(),
         "progress": shown.progress,

@@ -2,7 +2,7 @@
 //! other feeds run, and must report that its changes wait.
 
 use super::*;
-use ifo_engine::rules::{OperationBound, ReachedBound};
+use ifo_engine::rules::{Fact, OperationBound, ReachedBound};
 use ifo_observe::GapReason;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -129,13 +129,13 @@ async fn cause_relist(fixture: &SupervisorFixture, rules: &RuleSet) {
         maximum: 1,
         kept: 1,
     };
-    rules.activity.refuse(reached);
+    let report = rules.activity.report(Fact::Refused(reached));
     rules.activity.set_room(true);
     let before = fixture.feeds().len();
     while fixture.feeds().len() == before {
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
-    rules.activity.stop_refusing(reached);
+    drop(report);
 }
 
 #[tokio::test(start_paused = true)]

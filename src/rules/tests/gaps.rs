@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock;
-use ifo_engine::rules::{RegisteredLag, WorkWaitingSince};
+use ifo_engine::rules::{Fact, RegisteredLag, WorkWaitingSince};
 
 #[tokio::test(start_paused = true)]
 async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
@@ -48,9 +48,12 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
     moment().await;
     let book = published[0].book.clone().unwrap();
     let activity = &book.rule_sets[0].activity;
-    activity.add_unknown(Some(&"ns".into()), &["Working".into()]);
+    let _unknown = activity.report(Fact::Unknown {
+        namespace: Some("ns".into()),
+        operations: vec!["Working".into()],
+    });
     assert_eq!(fixture.gaps()[5..], ["works: evaluation fails on 1 object"]);
-    activity.throttle();
+    let _throttled = activity.report(Fact::Throttled);
     assert_eq!(fixture.gaps()[5..], ["works: throttled"]);
 }
 

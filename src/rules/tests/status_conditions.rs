@@ -3,7 +3,7 @@
 use super::super::health::{RuleSetHealth, WatchState};
 use super::super::status::compute;
 use super::*;
-use ifo_engine::rules::{OperationBound, ReachedBound};
+use ifo_engine::rules::{Fact, OperationBound, ReachedBound, Report};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -121,15 +121,15 @@ fn time(text: &str) -> Timestamp {
 /// Returns the status of a rule set at the time `now`. `written` is the previous status. `change`
 /// changes the activity of the rule set, which a feed (the watch of its target) would record: for
 /// example, the number of objects on which a rule has failed.
-fn watched_at(
+fn watched_at<T>(
     now: &str,
     written: &OperationRuleSetStatus,
     watch: WatchState,
-    change: impl Fn(&Activity),
+    change: impl Fn(&Activity) -> T,
 ) -> OperationRuleSetStatus {
     let rule_set =
         Arc::new(compile("a", &spec("cars", "true")).expect("the rule set of the test is valid"));
-    change(&rule_set.activity);
+    let _reports = change(&rule_set.activity);
     let target = Gvr {
         group: String::new(),
         version: "v1".into(),
@@ -249,9 +249,12 @@ fn while_unknown(
         // A later failure of the rule's `message` does not make a detection unknown, so it must not
         // replace the failure in the condition.
         activity.failed(failure("rules[Working].message"));
-        for _ in 0..objects {
-            activity.add_unknown(None, &["Working".into()]);
-        }
+        let unknown = || Fact::Unknown {
+            namespace: None,
+            operations: vec!["Working".into()],
+        };
+        let reports = (0..objects).map(|_| activity.report(unknown()));
+        reports.collect::<Vec<Report>>()
     })
 }
 
@@ -292,12 +295,21 @@ fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
     };
     let nothing = OperationRuleSetStatus::default();
     let at = "10:00:00";
+    let refuse = |activity: &Activity, reached| activity.report(Fact::Refused(reached));
     let refused = watched_at(at, &nothing, WatchState::Active, |activity| {
-        activity.refuse(reached(OperationBound::AllRuleSets, 50_000, 2_000));
-        activity.refuse(reached(OperationBound::RuleSet, 10_000, 10_000));
-        // Another feed has reached the same bound.
-        activity.refuse(reached(OperationBound::RuleSet, 10_000, 10_000));
-        activity.stop_refusing(reached(OperationBound::RuleSet, 10_000, 10_000));
+        // Another feed reaches the bound of the rule set, too.
+        drop(refuse(
+            activity,
+            reached(OperationBound::RuleSet, 10_000, 10_000),
+        ));
+        let first = refuse(
+            activity,
+            reached(OperationBound::AllRuleSets, 50_000, 2_000),
+        );
+        (
+            first,
+            refuse(activity, reached(OperationBound::RuleSet, 10_000, 10_000)),
+        )
     });
     has(&refused, "Ready", "False/TooManyOperations");
     assert!(
@@ -310,12 +322,11 @@ fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
     );
     let on_object = reached(OperationBound::Object, 256, 300);
     let shown = watched_at(at, &refused, WatchState::Active, |activity| {
-        activity.refuse(on_object);
+        refuse(activity, on_object)
     });
     assert!(message(&shown, "Ready").contains("256 is the bound for a rule set on one object"));
     let ready = watched_at(at, &shown, WatchState::Active, |activity| {
-        activity.refuse(on_object);
-        activity.stop_refusing(on_object);
+        drop(refuse(activity, on_object));
     });
     has(&ready, "Ready", "True/Watching");
 }

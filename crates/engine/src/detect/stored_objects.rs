@@ -8,7 +8,7 @@
 
 use super::Evaluation;
 use crate::component_share::Shares;
-use crate::rules::RuleSet;
+use crate::rules::{Fact, Report, RuleSet};
 use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -60,22 +60,17 @@ struct StoredObject {
     component: Text,
 }
 
-/// Facts about the objects that a rule set needs and that are not stored. Until this value is dropped,
-/// the rule set counts as throttled.
+/// The objects that a rule set needs and that are not stored. Until this value is dropped, the rule
+/// set counts as throttled.
 #[derive(Debug)]
 struct Refused {
-    rule_set: Arc<RuleSet>,
+    component: Text,
+    _throttled: Report,
     /// Bytes of the smallest object that was refused since the last list began. An object whose fields exceed [`MAX_FIELDS`] counts as
     /// 0 bytes. So the feed lists it regularly.
     least_bytes: usize,
     /// Number of the list in which, or after which, an object was refused last.
     list_number: u64,
-}
-
-impl Drop for Refused {
-    fn drop(&mut self) {
-        self.rule_set.activity.stop_throttling();
-    }
 }
 
 impl StoredObject {
@@ -152,13 +147,11 @@ impl StoredObjects {
 
     fn refuse(&mut self, rule_set: &Arc<RuleSet>, bytes: usize) {
         let name = rule_set.name.clone();
-        let refused = self.refused.entry(name).or_insert_with(|| {
-            rule_set.activity.throttle();
-            Refused {
-                rule_set: rule_set.clone(),
-                least_bytes: bytes,
-                list_number: 0,
-            }
+        let refused = self.refused.entry(name).or_insert_with(|| Refused {
+            component: rule_set.component.clone(),
+            _throttled: rule_set.activity.report(Fact::Throttled),
+            least_bytes: bytes,
+            list_number: 0,
         });
         let is_known = refused.list_number == self.list_number;
         let least_bytes = if is_known { refused.least_bytes } else { bytes };
@@ -171,7 +164,7 @@ impl StoredObjects {
     pub fn has_room(&self) -> bool {
         self.refused
             .values()
-            .any(|refused| self.may_store(&refused.rule_set.component, refused.least_bytes))
+            .any(|refused| self.may_store(&refused.component, refused.least_bytes))
     }
 
     /// Returns the next object after the position `after`: its identity and its fields.

@@ -2,15 +2,15 @@
 //! operation is in flight. There are two reasons: an evaluation failed, or a rule set was not
 //! evaluated because it is throttled. A rule set is throttled if its evaluations take too much time.
 //!
-//! The [`Activity`](crate::rules::Activity) of each rule set counts these objects. The count is
-//! used for the status of the rule set and for `Warning` headers in responses to clients.
+//! Each object is reported to the [`Activity`](crate::rules::Activity) of the rule set. The reports
+//! are used for the status of the rule set and for `Warning` headers in responses to clients.
 
 #[cfg(test)]
 mod tests;
 
 use super::Evaluation;
 use super::evaluate::RuleSetBudgets;
-use crate::rules::RuleBook;
+use crate::rules::{Fact, Report, RuleBook};
 use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -31,8 +31,7 @@ const RELIST_INTERVAL: Duration = Duration::from_mins(5);
 /// doubles with each further list, up to [`RELIST_INTERVAL`].
 const MIN_REFILL_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The objects of one feed for which a detection is unknown. When this value is dropped, its
-/// objects are subtracted from the counts of the rule sets.
+/// The objects of one feed for which a detection is unknown.
 #[derive(Debug)]
 pub(super) struct UnknownObjects {
     book: Arc<RuleBook>,
@@ -40,15 +39,15 @@ pub(super) struct UnknownObjects {
     objects: HashMap<Text, UnknownObject>,
     /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field
     /// `list_number` at the time at which an object last added the key.
-    overflow: BTreeMap<OverflowKey, u64>,
-    /// Detections that are no longer unknown, but that the rule sets still count until the next call
-    /// of [`UnknownObjects::settle`].
-    known: Vec<KnownDetection>,
+    overflow: BTreeMap<OverflowKey, (u64, Report)>,
+    /// The reports of detections that are no longer unknown. They last until the next call of
+    /// [`UnknownObjects::settle`].
+    known: Vec<Report>,
     /// Number of the list that began last. The first list has the number 1.
     list_number: u64,
     listing: bool,
-    /// For each rule set of the rule book, true if this feed throttles the rule set.
-    throttled: Vec<bool>,
+    /// For each rule set of the rule book, a report if this feed throttles the rule set.
+    throttled: Vec<Option<Report>>,
     /// Time of the last [`UnknownObjects::wants_list`] that returned true because of unknown
     /// detections.
     relisted: Option<Instant>,
@@ -63,14 +62,11 @@ pub(super) struct UnknownObjects {
 /// name of an operation. One key stands for any number of objects.
 type OverflowKey = (usize, Option<Text>, Text);
 
-/// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
-/// operations whose detection on one object is no longer unknown.
-type KnownDetection = (usize, Option<Text>, Vec<Text>);
-
 /// An object on which the detection of operations is unknown.
 #[derive(Debug)]
 struct UnknownObject {
-    namespace: Option<Text>,
+    /// One report for each rule set.
+    reports: Vec<Report>,
     /// Operations whose detection is unknown, with the index of their rule set in the rule book.
     operations: Vec<(usize, Vec<Text>)>,
     /// Indices of those rule sets that were throttled at the last evaluation of the object. The feed
@@ -84,7 +80,7 @@ struct UnknownObject {
 impl UnknownObjects {
     pub(super) fn new(book: Arc<RuleBook>) -> Self {
         Self {
-            throttled: vec![false; book.rule_sets.len()],
+            throttled: book.rule_sets.iter().map(|_| None).collect(),
             book,
             objects: HashMap::new(),
             overflow: BTreeMap::new(),
@@ -125,19 +121,15 @@ impl UnknownObjects {
         }
         let gone = self
             .overflow
-            .extract_if(.., |_, last| *last != list_number)
-            .map(|((index, namespace, operation), _)| (index, namespace, vec![operation]));
-        self.known.extend(gone);
+            .extract_if(.., |_, (last, _)| *last != list_number);
+        self.known.extend(gone.map(|(_, (_, report))| report));
     }
 
-    /// Subtracts the detections that are no longer unknown from the counts of the rule sets. The
-    /// caller first sends the results of these detections to the tracker. Otherwise, a list without
-    /// their operations would count as complete.
+    /// Ends the reports of detections that are no longer unknown. The caller first sends the results
+    /// of these detections to the tracker. Otherwise, a list without their operations would count as
+    /// complete.
     pub(super) fn settle(&mut self) {
-        for (index, namespace, operations) in self.known.drain(..) {
-            let activity = &self.book.rule_sets[index].activity;
-            activity.remove_unknown(namespace.as_ref(), &operations);
-        }
+        self.known.clear();
     }
 
     /// Returns true if no object has an unknown detection.
@@ -160,7 +152,8 @@ impl UnknownObjects {
         let namespace = evaluation.subject.reference.namespace.clone();
         let operations = self.by_rule_set(evaluation);
         let indices = operations.iter().map(|(index, _)| *index);
-        let skipped: Vec<usize> = indices.filter(|index| self.throttled[*index]).collect();
+        let skipped = indices.filter(|index| self.throttled[*index].is_some());
+        let skipped: Vec<usize> = skipped.collect();
         if let Some(known) = self.objects.get_mut(identity)
             && known.operations == operations
         {
@@ -173,14 +166,12 @@ impl UnknownObjects {
             self.count_overflow(namespace.as_ref(), operations);
             return;
         }
-        for (index, operations) in &operations {
-            let rule_set = &self.book.rule_sets[*index];
-            rule_set
-                .activity
-                .add_unknown(namespace.as_ref(), operations);
-        }
+        let reports = operations.iter().map(|(index, operations)| {
+            let (namespace, operations) = (namespace.clone(), operations.clone());
+            self.report(*index, namespace, operations)
+        });
         let remembered = UnknownObject {
-            namespace,
+            reports: reports.collect(),
             operations,
             skipped,
             list_number: self.list_number,
@@ -190,25 +181,25 @@ impl UnknownObjects {
 
     /// Removes an object, because it no longer exists or has no unknown detection.
     pub(super) fn remove(&mut self, identity: &Text) {
-        let Some(object) = self.objects.remove(identity) else {
-            return;
-        };
-        let namespace = object.namespace;
-        let operations = object.operations.into_iter();
-        let known = operations.map(|(index, operations)| (index, namespace.clone(), operations));
-        self.known.extend(known);
+        if let Some(object) = self.objects.remove(identity) {
+            self.known.extend(object.reports);
+        }
     }
 
-    /// Updates the throttled rule sets of this feed, and reports each change to the
-    /// [`Activity`](crate::rules::Activity) of the rule set.
+    fn report(&self, index: usize, namespace: Option<Text>, operations: Vec<Text>) -> Report {
+        self.book.rule_sets[index].activity.report(Fact::Unknown {
+            namespace,
+            operations,
+        })
+    }
+
+    /// Reports the rule sets that this feed throttles.
     pub(super) fn update_throttled(&mut self, budgets: &RuleSetBudgets) {
-        for (index, rule_set) in self.book.rule_sets.iter().enumerate() {
-            let now = budgets.is_throttled(rule_set);
-            let before = std::mem::replace(&mut self.throttled[index], now);
-            match (before, now) {
-                (false, true) => rule_set.activity.throttle(),
-                (true, false) => rule_set.activity.stop_throttling(),
-                (false, false) | (true, true) => {}
+        for (rule_set, throttled) in self.book.rule_sets.iter().zip(&mut self.throttled) {
+            if !budgets.is_throttled(rule_set) {
+                *throttled = None;
+            } else if throttled.is_none() {
+                *throttled = Some(rule_set.activity.report(Fact::Throttled));
             }
         }
     }
@@ -227,7 +218,7 @@ impl UnknownObjects {
     /// waits longer after each list. Never returns true during a list.
     pub(super) fn wants_list(&mut self, now: Instant, has_room: bool) -> bool {
         let mut skipped = self.objects.values().flat_map(|object| &object.skipped);
-        let skipped = skipped.any(|index| !self.throttled[*index]);
+        let skipped = skipped.any(|index| self.throttled[*index].is_none());
         let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
         if self.listing {
             return false;
@@ -277,10 +268,10 @@ impl UnknownObjects {
         for (index, operations) in operations {
             for operation in operations {
                 let key = (index, namespace.cloned(), operation.clone());
-                if self.overflow.insert(key, self.list_number).is_none() {
-                    let activity = &self.book.rule_sets[index].activity;
-                    activity.add_unknown(namespace, &[operation]);
-                }
+                let known = self.overflow.remove(&key).map(|(_, report)| report);
+                let new = || self.report(index, namespace.cloned(), vec![operation]);
+                let report = known.unwrap_or_else(new);
+                self.overflow.insert(key, (self.list_number, report));
             }
         }
     }
@@ -294,19 +285,5 @@ impl UnknownObjects {
             Some((index, operations.clone()))
         });
         by_index.collect()
-    }
-}
-
-impl Drop for UnknownObjects {
-    fn drop(&mut self) {
-        // An empty list removes all objects and keys, and subtracts them from the counts.
-        self.begin_list();
-        self.synced();
-        self.settle();
-        for (rule_set, throttled) in self.book.rule_sets.iter().zip(&self.throttled) {
-            if *throttled {
-                rule_set.activity.stop_throttling();
-            }
-        }
     }
 }

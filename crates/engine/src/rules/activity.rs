@@ -6,7 +6,7 @@ use super::evaluation_time::lock;
 use super::{EvaluationError, FeedLag, TimeAccount};
 use ifo_api::Text;
 use jiff::{SignedDuration, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -18,7 +18,7 @@ const LOG_EVERY: SignedDuration = SignedDuration::from_mins(1);
 /// The evaluations and failures of one rule set since it was compiled.
 #[derive(Debug, Default)]
 pub struct Activity {
-    state: Mutex<ActivityState>,
+    state: Arc<Mutex<ActivityState>>,
     /// The time that evaluations of the rule set have taken in all watches.
     time: TimeAccount,
 }
@@ -33,18 +33,45 @@ struct ActivityState {
     failure: Option<EvaluationFailure>,
     /// The last failure of an expression that decides whether an operation is in flight.
     detection_failure: Option<EvaluationFailure>,
-    /// Number of watches that throttle the rule set.
-    throttling: usize,
-    /// The watches that evaluate the rule set.
-    feeds: Vec<Arc<FeedLag>>,
-    /// Numbers of objects with unknown detections, by namespace. The key None stands for
-    /// cluster-scoped objects.
-    unknown: BTreeMap<Option<Text>, UnknownDetections>,
-    /// The bounds that refuse operations of the rule set. Each watch adds its own.
-    bounds: Vec<ReachedBound>,
+    /// The facts that watches and the tracker report, by the number of the [`Report`].
+    facts: BTreeMap<u64, Fact>,
+    /// Number of the next report.
+    next_number: u64,
     /// True if the tracker has not shown all operations of the rule set, and has room for some of
     /// them now.
     has_room: bool,
+}
+
+/// A fact about a rule set that lasts.
+#[derive(Debug)]
+pub enum Fact {
+    /// A watch evaluates the rule set. Its changes can wait for an evaluation.
+    Watched(Arc<FeedLag>),
+    /// A watch throttles the rule set, because its evaluations take too much time, or because it
+    /// reads `now` on too many objects.
+    Throttled,
+    /// A bound refuses operations on the objects of a watch.
+    Refused(ReachedBound),
+    /// It is unknown whether operations are in flight on one object.
+    Unknown {
+        /// Namespace of the object. None for a cluster-scoped object.
+        namespace: Option<Text>,
+        /// Names of the operations.
+        operations: Vec<Text>,
+    },
+}
+
+/// The report of a [`Fact`]. The fact lasts until this value is dropped.
+#[derive(Debug)]
+pub struct Report {
+    state: Arc<Mutex<ActivityState>>,
+    number: u64,
+}
+
+impl Drop for Report {
+    fn drop(&mut self) {
+        lock(&self.state).facts.remove(&self.number);
+    }
 }
 
 /// A bound on the operations of a rule set. At this bound, the tracker shows no further operations.
@@ -94,51 +121,17 @@ pub struct EvaluationFailure {
     pub error: EvaluationError,
 }
 
-/// Numbers of objects for which the server does not know whether an operation is in flight. An
-/// evaluation on these objects failed, or the rule set was not evaluated because it is throttled.
+/// The objects for which the server does not know whether an operation is in flight. An evaluation
+/// on these objects failed, or the rule set was not evaluated because it is throttled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
     /// Number of such objects. Each watch counts up to 250 objects. For each namespace and
     /// operation, all further objects together count as one.
     pub objects: usize,
-    /// Number of such objects by name of the unknown operation.
-    pub operations: BTreeMap<Text, usize>,
-}
-
-impl UnknownDetections {
-    fn add(&mut self, other: &Self) {
-        self.objects += other.objects;
-        for (operation, objects) in &other.operations {
-            *self.operations.entry(operation.clone()).or_default() += objects;
-        }
-    }
-}
-
-/// Selects objects by namespace. For example, a request that lists one namespace selects the
-/// objects in this namespace.
-#[derive(Clone, Copy, Debug)]
-pub struct ObjectScope<'a> {
-    /// Namespace of the objects. None for all namespaces.
-    pub namespace: Option<&'a str>,
-    /// True if cluster-scoped objects are included.
-    pub cluster_scoped: bool,
-}
-
-impl ObjectScope<'_> {
-    /// A scope that includes all objects.
-    pub const ALL: Self = Self {
-        namespace: None,
-        cluster_scoped: true,
-    };
-
-    /// Returns true if the scope includes objects in `namespace`. None stands for cluster-scoped
-    /// objects.
-    pub fn includes(&self, namespace: Option<&str>) -> bool {
-        match namespace {
-            Some(namespace) => self.namespace.is_none_or(|wanted| wanted == namespace),
-            None => self.cluster_scoped,
-        }
-    }
+    /// Names of the operations.
+    pub operations: BTreeSet<Text>,
+    /// Namespaces of the objects. None stands for cluster-scoped objects.
+    pub namespaces: BTreeSet<Option<Text>>,
 }
 
 impl Activity {
@@ -193,60 +186,40 @@ impl Activity {
         &self.time
     }
 
-    /// Records that a watch evaluates the rule set.
-    pub(super) fn add_feed(&self, lag: Arc<FeedLag>) {
-        self.state().feeds.push(lag);
-    }
-
-    /// Records that a watch no longer evaluates the rule set.
-    pub(super) fn remove_feed(&self, lag: &Arc<FeedLag>) {
-        let feeds = &mut self.state().feeds;
-        feeds.retain(|other| !Arc::ptr_eq(other, lag));
+    /// Reports a fact. It lasts until the caller drops the result.
+    pub fn report(&self, fact: Fact) -> Report {
+        let mut state = self.state();
+        // The tracker has just found that there is no room.
+        state.has_room &= !matches!(fact, Fact::Refused(_));
+        let number = state.next_number;
+        state.next_number += 1;
+        state.facts.insert(number, fact);
+        let state = self.state.clone();
+        Report { state, number }
     }
 
     /// Returns true if changes wait for an evaluation of the rule set for more than
     /// [`MAX_LAG`](super::MAX_LAG) at `now`.
     pub fn is_behind(&self, now: Instant) -> bool {
-        self.state().feeds.iter().any(|feed| feed.is_late(now))
-    }
-
-    /// Records that a watch begins to throttle the rule set. A watch throttles a rule set whose
-    /// evaluations take too much time, or that reads `now` on too many objects.
-    pub fn throttle(&self) {
-        self.state().throttling += 1;
-    }
-
-    /// Reverts one call of [`Activity::throttle`], because the watch no longer throttles the rule
-    /// set or has ended.
-    pub fn stop_throttling(&self) {
-        let throttling = &mut self.state().throttling;
-        *throttling = throttling.saturating_sub(1);
+        let is_late = |fact: &Fact| matches!(fact, Fact::Watched(lag) if lag.is_late(now));
+        self.state().facts.values().any(is_late)
     }
 
     /// Returns true if at least one watch throttles the rule set.
     pub fn is_throttled(&self) -> bool {
-        self.state().throttling > 0
-    }
-
-    /// Records that `bound` refuses operations on the objects of a watch.
-    pub fn refuse(&self, bound: ReachedBound) {
-        self.state().bounds.push(bound);
-    }
-
-    /// Reverts one call of [`Activity::refuse`] that had the same argument. The caller calls this
-    /// method after the operations that were refused before are in the index.
-    pub fn stop_refusing(&self, bound: ReachedBound) {
-        let mut state = self.state();
-        if let Some(index) = state.bounds.iter().position(|own| *own == bound) {
-            state.bounds.swap_remove(index);
-        }
-        state.has_room &= !state.bounds.is_empty();
+        let is_throttled = |fact: &Fact| matches!(fact, Fact::Throttled);
+        self.state().facts.values().any(is_throttled)
     }
 
     /// Returns a bound that refuses operations of the rule set. None if all detected operations are
     /// shown. If there are several bounds, the result is the first of [`OperationBound`].
     pub fn reached_bound(&self) -> Option<ReachedBound> {
-        self.state().bounds.iter().min().copied()
+        let state = self.state();
+        let bounds = state.facts.values().filter_map(|fact| match fact {
+            Fact::Refused(reached) => Some(*reached),
+            _ => None,
+        });
+        bounds.min()
     }
 
     /// Records if there is room for operations that were refused before.
@@ -257,52 +230,24 @@ impl Activity {
     /// Returns true if operations of the rule set were refused, and there is room for some of them
     /// now. The watches of the rule set must then list all objects again.
     pub fn has_room(&self) -> bool {
-        self.state().has_room
+        self.reached_bound().is_some() && self.state().has_room
     }
 
-    /// Counts an object in `namespace` for which it is unknown whether `operations` are in flight.
-    pub fn add_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
-        let mut state = self.state();
-        let counts = state.unknown.entry(namespace.cloned()).or_default();
-        counts.objects += 1;
-        for operation in operations {
-            *counts.operations.entry(operation.clone()).or_default() += 1;
-        }
-    }
-
-    /// Reverts an earlier call of [`Activity::add_unknown`] that had the same arguments.
-    pub fn remove_unknown(&self, namespace: Option<&Text>, operations: &[Text]) {
-        let unknown = &mut self.state().unknown;
-        let namespace = namespace.cloned();
-        let Some(counts) = unknown.get_mut(&namespace) else {
-            return;
-        };
-        counts.objects = counts.objects.saturating_sub(1);
-        for operation in operations {
-            if let Some(objects) = counts.operations.get_mut(operation) {
-                *objects = objects.saturating_sub(1);
+    /// Returns the unknown detections.
+    pub fn unknown(&self) -> UnknownDetections {
+        let mut all = UnknownDetections::default();
+        for fact in self.state().facts.values() {
+            if let Fact::Unknown {
+                namespace,
+                operations,
+            } = fact
+            {
+                all.objects += 1;
+                all.operations.extend(operations.iter().cloned());
+                all.namespaces.insert(namespace.clone());
             }
         }
-        counts.operations.retain(|_, objects| *objects > 0);
-        if counts.objects == 0 {
-            unknown.remove(&namespace);
-        }
-    }
-
-    /// Returns the sum of the unknown detections on the `wanted` objects.
-    pub fn unknown_on(&self, wanted: ObjectScope<'_>) -> UnknownDetections {
-        let mut sum = UnknownDetections::default();
-        for (namespace, counts) in &self.state().unknown {
-            if wanted.includes(namespace.as_deref()) {
-                sum.add(counts);
-            }
-        }
-        sum
-    }
-
-    /// Returns the namespaces that have unknown detections. None stands for cluster-scoped objects.
-    pub fn unknown_in(&self) -> Vec<Option<Text>> {
-        self.state().unknown.keys().cloned().collect()
+        all
     }
 }
 
@@ -310,36 +255,28 @@ impl Activity {
 mod tests {
     use super::*;
 
-    fn names(names: &[&str]) -> Vec<Text> {
-        names.iter().map(|name| (*name).into()).collect()
-    }
-
     #[test]
-    fn unknown_detections_are_counted_by_namespace_and_operation() {
+    fn unknown_detections_are_counted_until_their_reports_are_dropped() {
         let activity = Activity::default();
-        let shop: Text = "shop".into();
-        activity.add_unknown(Some(&shop), &names(&["Migrating", "Starting"]));
-        activity.add_unknown(Some(&shop), &names(&["Migrating"]));
-        activity.add_unknown(None, &names(&["Draining"]));
-        let of = |namespace, cluster_scoped| {
-            let wanted = ObjectScope {
-                namespace,
-                cluster_scoped,
-            };
-            let unknown = activity.unknown_on(wanted);
-            (unknown.objects, unknown.operations.len())
+        let report = |namespace: Option<&str>, operations: &[&str]| {
+            let operations = operations.iter().map(|it| (*it).into());
+            activity.report(Fact::Unknown {
+                namespace: namespace.map(Into::into),
+                operations: operations.collect(),
+            })
         };
-        assert_eq!(of(None, true), (3, 3));
-        assert_eq!(of(Some("shop"), false), (2, 2));
-        assert_eq!(of(Some("other"), false), (0, 0));
-        assert_eq!(of(Some("ifo-system"), true), (1, 1));
-        assert_eq!(activity.unknown_in(), [None, Some(shop.clone())]);
-        activity.remove_unknown(Some(&shop), &names(&["Migrating", "Starting"]));
-        assert_eq!(of(Some("shop"), false), (1, 1));
-        activity.remove_unknown(Some(&shop), &names(&["Migrating"]));
-        activity.remove_unknown(None, &names(&["Draining"]));
-        assert_eq!(of(None, true), (0, 0));
-        let state = activity.state();
-        assert!(state.unknown.is_empty(), "counts of 0 must be removed");
+        let counts = || {
+            let unknown = activity.unknown();
+            let namespaces = unknown.namespaces.len();
+            (unknown.objects, unknown.operations.len(), namespaces)
+        };
+        let first = report(Some("shop"), &["Migrating", "Starting"]);
+        let second = report(Some("shop"), &["Migrating"]);
+        let cluster_scoped = report(None, &["Draining"]);
+        assert_eq!(counts(), (3, 3, 2));
+        drop(first);
+        assert_eq!(counts(), (2, 2, 2));
+        drop((second, cluster_scoped));
+        assert_eq!(activity.unknown(), UnknownDetections::default());
     }
 }

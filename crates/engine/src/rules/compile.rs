@@ -136,7 +136,7 @@ fn compile_rule_set(
         .rules
         .iter()
         .take(MAX_RULES)
-        .map(|rule| compiler.compile_rule(rule, &spec.variables, &environment))
+        .map(|rule| compiler.compile_rule(rule, spec, &environment))
         .collect();
     let mut label_expressions = Vec::new();
     for label in spec.label_expressions.iter().take(MAX_LABELS) {
@@ -169,7 +169,6 @@ fn compile_rule_set(
         label_expressions,
         nodes,
         environment,
-        timing_hashes: fields::timing_hashes(spec),
         rules,
         projection,
         activity: Activity::default(),
@@ -268,7 +267,7 @@ impl Compiler<'_> {
     fn compile_rule(
         &mut self,
         rule: &ruleset::Rule,
-        variables: &[ruleset::Variable],
+        spec: &OperationRuleSetSpec,
         environment: &Environment,
     ) -> CompiledRule {
         let field_of = |name: &str| format!("rules[{}].{name}", rule.operation);
@@ -296,6 +295,7 @@ impl Compiler<'_> {
             operation: rule.operation.as_str().into(),
             for_each: list.zip(key).map(|(list, key)| ForEach { list, key }),
             programs,
+            timing_hash: fields::timing_hash(rule, spec),
             deletes_subject: rule.deletes_subject,
             supersedes: Supersedes::new(&rule.supersedes),
             debounce: fixed(&rule.debounce),
@@ -308,7 +308,7 @@ impl Compiler<'_> {
             self.invalid.extend(lint::missing_item_key(&compiled));
         }
         if self.may_continue(&field_of("state")) {
-            let wrong = lint::wrong_results(&compiled, inner, variables);
+            let wrong = lint::wrong_results(&compiled, inner, &spec.variables);
             self.invalid.extend(wrong);
         }
         compiled

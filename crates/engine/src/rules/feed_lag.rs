@@ -5,7 +5,7 @@
 //! time. So they notice a delay even while the thread of the feed is busy.
 
 use super::evaluation_time::lock;
-use super::{RuleBook, RuleSet};
+use super::{Fact, Report, RuleBook, RuleSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -61,12 +61,12 @@ impl FeedLag {
     }
 }
 
-/// A [`FeedLag`] that is part of the [`Activity`](super::Activity) of each rule set that the feed
-/// evaluates. It is removed there when this value is dropped.
+/// A [`FeedLag`] that is reported to each rule set that the feed evaluates, until this value is
+/// dropped.
 #[derive(Debug)]
 pub struct RegisteredLag {
     lag: Arc<FeedLag>,
-    rule_sets: Vec<Arc<RuleSet>>,
+    _reports: Vec<Report>,
 }
 
 impl RegisteredLag {
@@ -79,11 +79,12 @@ impl RegisteredLag {
             thread,
         });
         let covers = |it: &&Arc<RuleSet>| namespace.is_none() || it.covers(namespace);
-        let rule_sets: Vec<_> = book.rule_sets.iter().filter(covers).cloned().collect();
-        for rule_set in &rule_sets {
-            rule_set.activity.add_feed(lag.clone());
+        let rule_sets = book.rule_sets.iter().filter(covers);
+        let reports = rule_sets.map(|it| it.activity.report(Fact::Watched(lag.clone())));
+        Self {
+            _reports: reports.collect(),
+            lag,
         }
-        Self { lag, rule_sets }
     }
 }
 
@@ -92,14 +93,6 @@ impl std::ops::Deref for RegisteredLag {
 
     fn deref(&self) -> &FeedLag {
         &self.lag
-    }
-}
-
-impl Drop for RegisteredLag {
-    fn drop(&mut self) {
-        for rule_set in &self.rule_sets {
-            rule_set.activity.remove_feed(&self.lag);
-        }
     }
 }
 

@@ -80,20 +80,11 @@ pub(super) fn expressions(rule: &Rule) -> impl Iterator<Item = FieldExpression<'
         .chain([("expression", &**expression, Bool)])
 }
 
-/// Returns the timing hash of each rule, in the order of the rules.
-pub(super) fn timing_hashes(spec: &OperationRuleSetSpec) -> Vec<Text> {
-    let hash = |rule: &Rule| {
-        let hashed = (&spec.target, &spec.variables, timing_fields(rule.clone()));
-        let json = serde_json::to_vec(&hashed).expect("rules can always be encoded as JSON");
-        labels::hash(&json, 8).into()
-    };
-    spec.rules.iter().map(hash).collect()
-}
-
-/// Removes the fields that do not affect the durations of runs. All other fields do, such as the fields
-/// that decide about the start and the end.
-fn timing_fields(rule: Rule) -> Rule {
-    Rule {
+/// Returns the timing hash of a rule of the rule set `spec`.
+pub(super) fn timing_hash(rule: &Rule, spec: &OperationRuleSetSpec) -> Text {
+    // All other fields can affect durations, such as the fields that decide about the start and the
+    // end.
+    let timing_fields = Rule {
         message: None,
         outcome_message: None,
         reason: None,
@@ -105,8 +96,11 @@ fn timing_fields(rule: Rule) -> Rule {
         debounce: None,
         expected_duration: None,
         stalled_after: None,
-        ..rule
-    }
+        ..rule.clone()
+    };
+    let hashed = (&spec.target, &spec.variables, timing_fields);
+    let json = serde_json::to_vec(&hashed).expect("rules can always be encoded as JSON");
+    labels::hash(&json, 8).into()
 }
 
 #[cfg(test)]
@@ -115,21 +109,19 @@ mod tests {
 
     #[test]
     fn only_fields_that_affect_durations_change_the_hash() {
-        let hashes = |rule: &str| {
+        let hash = |rule: &str| {
             let text = format!(
                 "component: a\ntarget: {{group: '', version: v1, resource: pods}}\n\
                  rules: [{{operation: A, {rule}}}]"
             );
-            let spec = serde_saphyr::from_str(&text).expect("the YAML is valid");
-            timing_hashes(&spec)
+            let spec: OperationRuleSetSpec =
+                serde_saphyr::from_str(&text).expect("the YAML is valid");
+            timing_hash(&spec.rules[0], &spec)
         };
-        let first = hashes("expression: \"object.a == 1\"");
+        let first = hash("expression: \"object.a == 1\"");
         let with_texts = "expression: \"object.a == 1\", message: \"'m'\", expectedDuration: 5m";
-        assert_eq!(first, hashes(with_texts));
-        assert_ne!(first, hashes("expression: \"object.a == 2\""));
-        assert_ne!(
-            first,
-            hashes("expression: \"object.a == 1\", size: object.b")
-        );
+        assert_eq!(first, hash(with_texts));
+        assert_ne!(first, hash("expression: \"object.a == 2\""));
+        assert_ne!(first, hash("expression: \"object.a == 1\", size: object.b"));
     }
 }

@@ -17,7 +17,7 @@ mod rule_book;
 mod validate;
 
 pub use activity::{
-    Activity, EvaluationFailure, ObjectScope, OperationBound, ReachedBound, UnknownDetections,
+    Activity, EvaluationFailure, Fact, OperationBound, ReachedBound, Report, UnknownDetections,
 };
 pub use compile::{
     MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_with_schema,
@@ -79,10 +79,6 @@ pub struct RuleSet {
     pub nodes: Option<Program>,
     /// Variables that the expressions may use.
     pub environment: Environment,
-    /// Timing hash of each rule, in the order of `rules`: a hash of the fields that affect the
-    /// duration of the operation. If the hash changes, the server no longer compares the operation
-    /// with earlier runs. A run is one occurrence of an operation, from its start to its end.
-    pub timing_hashes: Vec<Text>,
     /// Compiled rules, in the order of the OperationRuleSet.
     pub rules: Vec<CompiledRule>,
     /// The field paths that the expressions of the rule set read.
@@ -101,6 +97,10 @@ pub struct CompiledRule {
     pub for_each: Option<ForEach>,
     /// The other expressions, by the names of their fields.
     pub programs: Vec<(&'static str, Program)>,
+    /// A hash of the fields that affect the duration of the operation. If the hash changes, the
+    /// server no longer compares the operation with earlier runs. A run is one occurrence of an
+    /// operation, from its start to its end.
+    pub timing_hash: Text,
     /// True if the purpose of the operation is that the object is deleted.
     pub deletes_subject: bool,
     /// Other operations of the component on the same object that end when this operation starts.
@@ -243,5 +243,17 @@ impl RuleSet {
             (Some(namespaces), Some(namespace)) => namespaces.contains(namespace),
             (Some(_), None) => false,
         }
+    }
+
+    /// Returns the rule for `operation`, and its index.
+    pub fn rule(&self, operation: &str) -> Option<(usize, &CompiledRule)> {
+        let mut rules = self.rules.iter().enumerate();
+        rules.find(|(_, rule)| *rule.operation == *operation)
+    }
+
+    /// Returns true if the rule set belongs to `component` and has a rule for `operation` on objects
+    /// in `namespace`. None stands for cluster-scoped objects.
+    pub fn can_detect(&self, component: &str, operation: &str, namespace: Option<&str>) -> bool {
+        *self.component == *component && self.covers(namespace) && self.rule(operation).is_some()
     }
 }

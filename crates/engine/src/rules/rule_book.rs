@@ -124,21 +124,10 @@ impl RuleBook {
             .any(|rule| rule.program("outcome").is_some())
     }
 
-    /// Returns the rule sets of `component` that can detect `operation` on objects in `namespace`,
-    /// each with the index of its rule for `operation`. `namespace` is None for cluster-scoped
-    /// objects.
-    pub fn rules_of(
-        &self,
-        component: &str,
-        operation: &str,
-        namespace: Option<&str>,
-    ) -> impl Iterator<Item = (&Arc<RuleSet>, usize)> {
-        self.rule_sets.iter().filter_map(move |rule_set| {
-            let mut rules = rule_set.rules.iter();
-            let index = rules.position(|rule| *rule.operation == *operation)?;
-            let is_own = *rule_set.component == *component && rule_set.covers(namespace);
-            is_own.then_some((rule_set, index))
-        })
+    /// Returns the rule set with this name.
+    pub fn rule_set(&self, name: &str) -> Option<&Arc<RuleSet>> {
+        let index = self.rule_sets.binary_search_by(|it| (*it.name).cmp(name));
+        Some(&self.rule_sets[index.ok()?])
     }
 }
 

@@ -5,6 +5,7 @@
 //! operation. The caller passes the time to each call.
 
 mod baselines;
+mod books;
 mod end_reason;
 mod expiring_map;
 mod last_runs;

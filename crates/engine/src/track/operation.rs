@@ -1,14 +1,13 @@
 //! One operation in flight on an object, such as the migration of a virtual machine. The object is
 //! called the subject of the operation.
 //!
-//! A rule of a rule set (an `OperationRuleSet`) detects the operation. The result of this rule is
-//! called a detection. Several rule sets can detect the same operation, so the operation stores one
-//! detection for each rule set.
+//! A rule of a rule set (an `OperationRuleSet`) detects the operation. Its values are called a
+//! detection. Several rule sets can detect the same operation, so the operation stores one detection
+//! for each rule set. It knows the rule sets only by name: [`Books`] contains their rules.
 //!
 //! If no rule detects the operation any more, its debounce period begins. If no rule detects it
 //! again during this period, the operation completes.
 
-mod detection;
 mod identity;
 mod object;
 mod record;
@@ -16,22 +15,28 @@ mod restore;
 mod state_delay;
 mod timing;
 
-pub use detection::{Detection, Detections};
-pub use restore::{Restored, UNKNOWN_TARGET};
+pub use restore::Restored;
 pub use state_delay::{Observed, Yielded};
 pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
+use super::books::Books;
 use super::end_reason::End;
 use super::retained::RuleSetId;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
-use crate::detect::Subject;
+use crate::detect::{RuleValues, Subject};
+use crate::rules::CompiledRule;
 use ifo_api::live::{InFlightOperation, StartTimeSource, State};
 use ifo_api::{Key, Text};
 use jiff::Timestamp;
+use litemap::LiteMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+/// The values that rules yield for one operation, by the name of the rule set. Usually, only one rule
+/// set detects an operation.
+pub type Detections = LiteMap<Text, Arc<RuleValues>>;
 
 /// An operation in flight: the object that clients read, and what the tracker needs to change it.
 #[derive(Debug)]
@@ -46,15 +51,15 @@ pub struct Operation {
     /// End of the debounce period. None if no debounce period has begun, for example because the
     /// operation is detected.
     pub debounce_end: Option<Instant>,
-    /// True if the labels of the subject no longer match the label selector of the rule set in
-    /// `primary`, and no rule set detects the operation.
+    /// True if the labels of the subject no longer match the label selector of the rule set whose
+    /// values clients see, and no rule set detects the operation.
     pub left_selection: bool,
-    /// Detection whose values clients see. During the debounce period, this is the last detection.
-    pub primary: Arc<Detection>,
+    /// The values that clients see. During the debounce period, these are the last values.
+    pub values: Arc<RuleValues>,
     /// State that clients see while the operation is detected. During the debounce period, clients
     /// see `Settling` instead.
     state: State,
-    /// State that the rule of `primary` yields. Clients see this state after the rule has yielded
+    /// State that the rule yields. Clients see this state after the rule has yielded
     /// it for the time `stateAfter` (a field of the rule).
     ///
     /// During the debounce period, this is the last state that clients saw before that period. If a
@@ -78,6 +83,8 @@ pub struct ChangeContext<'a> {
     pub subject: &'a Subject,
     /// The durations of earlier runs.
     pub baselines: &'a SharedBaselines,
+    /// The rules.
+    pub books: &'a Books,
 }
 
 /// The start of a new operation.
@@ -109,23 +116,24 @@ impl Operation {
         start: OperationStart,
         change: ChangeContext<'_>,
     ) -> Option<Self> {
-        let primary = detections.values().next()?.clone();
+        let (rule_set, values) = detections.iter().next()?;
+        let values = values.clone();
         let seconds = start.at.as_second();
         let (key, uid) =
             Self::key_and_uid(identity, change.subject, cluster_namespace, &what, seconds);
-        let object = object::started(&what, key, uid, &primary.values, start);
+        let object = object::started(&what, key, uid, (rule_set, &values), start);
         let mut started = Self {
             what,
             object: Arc::new(object),
             detections,
             debounce_end: None,
             left_selection: false,
-            primary,
+            values,
             state: State::Progressing,
             yielded,
             timing: OperationTiming::start(start.at, start.source, change.now),
         };
-        started.update_state(change.now.steady, change.gap);
+        started.update_state(change.now.steady, change);
         Arc::make_mut(&mut started.object).status.state = started.state;
         if started.state != State::Progressing {
             // Only time in the state `Progressing` counts.
@@ -159,27 +167,31 @@ impl Operation {
         &self.what.component
     }
 
+    /// Returns the name of the rule set whose values clients see.
+    pub fn rule_set(&self) -> &Text {
+        &self.object.spec.rule_set
+    }
+
     /// Returns the component, and the name of the rule set whose values clients see.
     pub fn owner(&self) -> RuleSetId {
-        let rule_set = &self.primary.rule_set.name;
-        (self.what.component.clone(), rule_set.clone())
+        (self.what.component.clone(), self.rule_set().clone())
     }
 
-    /// Returns true if clients see the values that the rule set with the name `rule_set` yields.
-    pub fn is_described_by(&self, rule_set: &str) -> bool {
-        *self.primary.rule_set.name == *rule_set
+    /// Returns true if the rule whose values clients see has not arrived yet, and may still arrive.
+    pub fn may_get_rule(&self, books: &Books) -> bool {
+        books.may_arrive(self.rule_set(), &self.what.operation)
     }
 
-    /// Returns the detections of all rule sets, and the detection whose values clients see.
-    pub fn all_detections(&self) -> impl Iterator<Item = &Detection> {
-        let detections = self.detections.values().chain([&self.primary]);
-        detections.map(|it| &**it)
+    /// Returns the rule whose values clients see. None if it does not exist, or has not arrived yet.
+    pub fn rule<'b>(&self, books: &'b Books) -> Option<&'b CompiledRule> {
+        let (_, rule) = books.rule(self.rule_set(), &self.what.operation)?;
+        Some(rule)
     }
 
     /// Returns true if the rule now yields another `instance` than at first. In this case, the
     /// detections belong to another run of the operation.
     pub fn is_another_run(&self) -> bool {
-        let next = self.next_primary().values.instance.as_ref();
+        let next = self.next_values().1.instance.as_ref();
         let own = self.object.status.instance.as_ref();
         let mut runs = next.zip(own).into_iter();
         !self.detections.is_empty() && runs.any(|(next, own)| next != own)
@@ -191,8 +203,14 @@ impl Operation {
     ///
     /// If the last state was `Held`, the default length is zero: a person has removed the hold, and
     /// nothing flaps.
-    pub fn start_debounce(&mut self, since: Timestamp, debounce: Duration, now: ClockReading) {
-        let own = self.primary.rule().and_then(|rule| rule.debounce);
+    pub fn start_debounce(
+        &mut self,
+        since: Timestamp,
+        debounce: Duration,
+        books: &Books,
+        now: ClockReading,
+    ) {
+        let own = self.rule(books).and_then(|rule| rule.debounce);
         let default = if self.state == State::Held {
             Duration::ZERO
         } else {
@@ -214,8 +232,8 @@ impl Operation {
     /// Returns what an end means for this operation. The rule decides in two cases: whether the
     /// deletion of the object is the success of the operation, and whether the end of a trouble is
     /// a success.
-    pub fn own_end(&self, end: End) -> End {
-        let Some(rule) = self.primary.rule() else {
+    pub fn own_end(&self, end: End, books: &Books) -> End {
+        let Some(rule) = self.rule(books) else {
             return end;
         };
         match end {
@@ -230,18 +248,23 @@ impl Operation {
     /// Uses the current `detections` to update the object that clients read. Returns true if the
     /// object has changed.
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
-        let before = self.primary.clone();
-        if !self.detections.is_empty() {
-            self.primary = self.next_primary().clone();
+        let (rule_set, values) = self.next_values();
+        let is_other = rule_set != self.rule_set();
+        let is_changed = is_other || values.shown != self.values.shown;
+        let (rule_set, values) = (rule_set.clone(), values.clone());
+        if is_other {
+            Arc::make_mut(&mut self.object).spec.rule_set = rule_set;
         }
-        self.record_state(change.gap, observed);
-        self.update(change, !self.primary.shows_same_values(&before))
+        self.values = values;
+        self.record_state(change, observed);
+        self.update(change, is_changed)
     }
 
     /// Returns the values from which the times of the operation are updated.
     fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
-        let values = &self.primary.values;
-        let kind = self.run_kind(change.subject.reference.namespace.as_ref());
+        let values = &self.values;
+        let namespace = change.subject.reference.namespace.as_ref();
+        let kind = self.run_kind(namespace, change.books);
         TimingInput {
             state: self.shown_state(),
             progress: values.shown.progress,
@@ -260,30 +283,34 @@ impl Operation {
         namespace: Option<&Text>,
         end: &End,
         now: ClockReading,
-        baselines: &SharedBaselines,
+        (baselines, books): (&SharedBaselines, &Books),
     ) {
-        let rule = self.primary.rule();
+        let rule = self.rule(books);
         let is_success = match end {
             // Without an `outcome`, the end of the detection counts as a success.
             End::NotDetected => rule.is_some_and(|rule| rule.program("outcome").is_none()),
             end => end.state() == State::Succeeded,
         };
-        if let Some(kind) = self.run_kind(namespace)
+        if let Some(kind) = self.run_kind(namespace, books)
             && is_success
             && let Some(duration) = self.timing.comparable_duration(now.steady)
         {
-            let size = self.primary.values.size.unwrap_or(1.0);
+            let size = self.values.size.unwrap_or(1.0);
             baselines.learn(kind, duration, size, now.wall);
         }
     }
 
     /// Returns the identity of the baselines to which the runs of this operation belong. Returns
-    /// None if the rule set is known only by name ([`Detection::is_unbound`]).
-    fn run_kind<'a>(&'a self, namespace: Option<&'a Text>) -> Option<RunKind<'a>> {
+    /// None if the rule is unknown.
+    fn run_kind<'a>(
+        &'a self,
+        namespace: Option<&'a Text>,
+        books: &'a Books,
+    ) -> Option<RunKind<'a>> {
         Some(RunKind {
-            rule_set: &self.primary.rule_set.name,
+            rule_set: self.rule_set(),
             operation: &self.what.operation,
-            timing_hash: self.primary.timing_hash()?,
+            timing_hash: &self.rule(books)?.timing_hash,
             namespace,
         })
     }
@@ -297,13 +324,13 @@ impl Operation {
         }
     }
 
-    /// Returns the detection whose values clients see from now on. This is the detection of the
-    /// same rule set as before. If that rule set no longer detects the operation, the result is the
-    /// detection of the rule set whose name comes first in the alphabet. If no rule set detects the
-    /// operation, the detection stays the same.
-    pub fn next_primary(&self) -> &Arc<Detection> {
-        let same = self.detections.get(&self.primary.rule_set.name);
-        let next = same.or_else(|| self.detections.values().next());
-        next.unwrap_or(&self.primary)
+    /// Returns the rule set and the values that clients see from now on. The rule set is the same as
+    /// before. If it no longer detects the operation, the result is the rule set whose name comes
+    /// first in the alphabet. If no rule set detects the operation, the values stay the same.
+    pub fn next_values(&self) -> (&Text, &Arc<RuleValues>) {
+        let own = self.rule_set();
+        let same = self.detections.get(own).map(|values| (own, values));
+        let next = same.or_else(|| self.detections.iter().next());
+        next.unwrap_or((own, &self.values))
     }
 }

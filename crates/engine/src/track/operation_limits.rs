@@ -9,10 +9,12 @@
 //! A bound never ends an operation. The tracker only refuses new operations, and longer texts for
 //! operations in flight.
 
+use super::retained::RuleSetId;
 use crate::component_share::Shares;
 use crate::detect::MAX_OPERATIONS_ON_OBJECT;
-use crate::rules::{OperationBound, ReachedBound, RuleSet};
-use std::sync::Arc;
+use crate::rules::{OperationBound, ReachedBound};
+use ifo_api::Text;
+use litemap::LiteMap;
 
 /// Maximum number of operations of one rule set.
 pub const MAX_OPERATIONS_OF_RULE_SET: usize = 10_000;
@@ -47,29 +49,25 @@ impl Default for OperationBounds {
 
 /// What the operations on one object use of the bounds, by rule set. The tracker stores this value
 /// with the object, so that it can subtract exactly what it has added before.
-#[derive(Debug, Default)]
-pub(super) struct ObjectUsage(Vec<(Arc<RuleSet>, usize)>);
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct ObjectUsage(LiteMap<RuleSetId, usize>);
 
 impl ObjectUsage {
     /// Adds to the usage of a rule set.
-    pub fn add(&mut self, rule_set: &Arc<RuleSet>, count: usize) {
-        let own = self.0.iter_mut().find(|(own, _)| is_same(own, rule_set));
-        if let Some((_, used)) = own {
-            *used += count;
-        } else {
-            self.0.push((rule_set.clone(), count));
-        }
-    }
-
-    fn of(&self, rule_set: &RuleSet) -> usize {
-        let own = self.0.iter().find(|(own, _)| is_same(own, rule_set));
-        own.map_or(0, |(_, used)| *used)
+    pub fn add(&mut self, rule_set: RuleSetId, count: usize) {
+        *self.0.entry(rule_set).or_insert(0) += count;
     }
 }
 
-/// Returns true if both values are versions of the same rule set in the same component.
-fn is_same(one: &RuleSet, other: &RuleSet) -> bool {
-    one.name == other.name && one.component == other.component
+/// The refusal of an operation.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    /// Name of the rule set.
+    pub rule_set: Text,
+    /// The bound.
+    pub reached: ReachedBound,
+    /// How often the operation counts.
+    pub count: usize,
 }
 
 /// Counts the operations of all rule sets, and decides if a new operation is within the bounds.
@@ -78,75 +76,78 @@ pub(super) struct OperationLimits {
     pub bounds: OperationBounds,
     rule_sets: Shares,
     components: Shares,
-    /// The bounds that have refused operations during the current evaluation. The tracker takes them
-    /// after the evaluation.
-    refused: Vec<(Arc<RuleSet>, ReachedBound)>,
+    /// The refusals of the current evaluation. The tracker takes them after the evaluation.
+    refused: Vec<Refusal>,
 }
 
 impl OperationLimits {
     /// Replaces the usage of an object.
     pub fn replace(&mut self, own: &mut ObjectUsage, new: ObjectUsage) {
+        if *own == new {
+            return;
+        }
         for (rule_set, count) in &new.0 {
             self.take(rule_set, *count);
         }
-        for (rule_set, count) in std::mem::replace(own, new).0 {
-            self.rule_sets.give_back(&rule_set.name, count);
-            self.components.give_back(&rule_set.component, count);
+        for ((component, name), count) in &std::mem::replace(own, new).0 {
+            self.rule_sets.give_back(name, *count);
+            self.components.give_back(component, *count);
         }
     }
 
-    fn take(&mut self, rule_set: &RuleSet, count: usize) {
-        self.rule_sets.take(&rule_set.name, count);
-        self.components.take(&rule_set.component, count);
+    fn take(&mut self, (component, name): &RuleSetId, count: usize) {
+        self.rule_sets.take(name, count);
+        self.components.take(component, count);
     }
 
     /// Returns true if an object may have `count` more operations of a rule set, and adds them to
-    /// `own`, the usage of the object. Otherwise remembers the bound that was reached.
-    pub fn admit(&mut self, rule_set: &Arc<RuleSet>, own: &mut ObjectUsage, count: usize) -> bool {
-        let Some((bound, maximum)) = self.exceeded(rule_set, own.of(rule_set), count) else {
+    /// `own`, the usage of the object. Otherwise remembers the refusal.
+    pub fn admit(&mut self, rule_set: RuleSetId, own: &mut ObjectUsage, count: usize) -> bool {
+        let on_object = own.0.get(&rule_set).copied().unwrap_or_default();
+        let Some((bound, maximum)) = self.exceeded(&rule_set, on_object, count) else {
+            self.take(&rule_set, count);
             own.add(rule_set, count);
-            self.take(rule_set, count);
             return true;
         };
-        let is_known = |(known, reached): &(Arc<RuleSet>, ReachedBound)| {
-            Arc::ptr_eq(known, rule_set) && reached.bound == bound
-        };
-        if !self.refused.iter().any(is_known) {
-            let reached = ReachedBound {
+        let (_, rule_set) = rule_set;
+        let kept = self.rule_sets.used_by(&rule_set);
+        self.refused.push(Refusal {
+            rule_set,
+            reached: ReachedBound {
                 bound,
                 maximum,
-                kept: self.rule_sets.used_by(&rule_set.name),
-            };
-            self.refused.push((rule_set.clone(), reached));
-        }
+                kept,
+            },
+            count,
+        });
         false
     }
 
-    /// Returns true if the rule set may have another operation now, after `bound` has refused some.
-    /// Only the next evaluation shows whether there is room on an object. So for
+    /// Returns true if the rule set may have an operation now that counts `count` times and that
+    /// `bound` has refused. Only the next evaluation shows whether there is room on an object. So for
     /// `OperationBound::Object`, the result is always true.
-    pub fn has_room(&self, rule_set: &RuleSet, bound: OperationBound) -> bool {
-        bound == OperationBound::Object || self.exceeded(rule_set, 0, 1).is_none()
+    pub fn has_room(&self, rule_set: &RuleSetId, bound: OperationBound, count: usize) -> bool {
+        bound == OperationBound::Object || self.exceeded(rule_set, 0, count).is_none()
     }
 
-    /// Returns the bounds that have refused operations during the current evaluation.
-    pub fn take_refused(&mut self) -> Vec<(Arc<RuleSet>, ReachedBound)> {
+    /// Returns the refusals of the current evaluation.
+    pub fn take_refused(&mut self) -> Vec<Refusal> {
         std::mem::take(&mut self.refused)
     }
 
     /// Returns the bound that `count` more operations exceed on an object that has `on_object`.
     fn exceeded(
         &self,
-        rule_set: &RuleSet,
+        (component, name): &RuleSetId,
         on_object: usize,
         count: usize,
     ) -> Option<(OperationBound, usize)> {
         let bounds = self.bounds;
         if on_object + count > bounds.on_object {
             Some((OperationBound::Object, bounds.on_object))
-        } else if self.rule_sets.used_by(&rule_set.name) + count > bounds.of_rule_set {
+        } else if self.rule_sets.used_by(name) + count > bounds.of_rule_set {
             Some((OperationBound::RuleSet, bounds.of_rule_set))
-        } else if !(self.components).may_take(&rule_set.component, count, bounds.all) {
+        } else if !(self.components).may_take(component, count, bounds.all) {
             Some((OperationBound::AllRuleSets, bounds.all))
         } else {
             None

@@ -5,19 +5,19 @@
 
 use super::Write;
 use super::baselines::SharedBaselines;
+use super::books::Books;
 use super::end_reason::End;
 use super::expiring_map::ExpiringMap;
 use super::last_runs::{Identity, LastRuns};
-use super::operation::{Detection, Operation};
+use super::operation::Operation;
 use super::operation_limits::OperationLimits;
 use super::retained::{RetainedByComponent, Retention};
 use crate::detect::Subject;
-use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
-use ifo_api::{Gvr, Key, Object};
+use ifo_api::{Key, Object};
 use jiff::Timestamp;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,10 +36,6 @@ pub struct TrackerSettings {
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Text,
 }
-
-/// The rule book of each target. A target is a resource that rules watch. Its rule book contains
-/// these rules.
-pub(super) type Books = HashMap<Arc<Gvr>, Arc<RuleBook>>;
 
 /// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
 /// is longer, `RETAIN_FOR` is the time.
@@ -91,8 +87,6 @@ pub(super) struct SharedState {
     pub(super) baselines: SharedBaselines,
     /// The bounds on operations, and what the operations use of them.
     pub(super) limits: OperationLimits,
-    /// The rule sets without a rule book. None until the server has read all rule sets.
-    pub(super) without_book: Option<Arc<RuleSetsWithoutBook>>,
     writes: Vec<Write>,
 }
 
@@ -116,25 +110,8 @@ impl SharedState {
             deleted_namespaces: ExpiringMap::default(),
             baselines,
             limits: OperationLimits::default(),
-            without_book: None,
             writes: Vec::new(),
         }
-    }
-
-    /// Returns true if the rule set of a restored detection is known only by name, and its rule book
-    /// may still arrive.
-    pub(super) fn may_be_bound(&self, detection: &Detection) -> bool {
-        let name = &*detection.rule_set.name;
-        let known = self.without_book.as_ref();
-        detection.is_unbound() && known.is_none_or(|it| it.undecided.contains(name))
-    }
-
-    /// Returns true if the rule set of a restored detection is known only by name, because the cluster
-    /// does not serve its target.
-    pub(super) fn is_unserved(&self, detection: &Detection) -> bool {
-        let name = &*detection.rule_set.name;
-        let known = self.without_book.as_ref();
-        detection.is_unbound() && known.is_some_and(|it| it.unserved.contains(name))
     }
 
     /// Returns the time at which the next timer expires, or the next retention ends. None if the
@@ -192,7 +169,7 @@ impl SharedState {
         identity: &Identity,
         operation: &mut Operation,
         subject: &Subject,
-        end: &End,
+        (end, books): (&End, &Books),
         now: ClockReading,
     ) {
         operation.complete(subject, end, now.wall);
@@ -216,7 +193,7 @@ impl SharedState {
         }
         self.remember_end(identity, operation, now.wall, now);
         let namespace = subject.reference.namespace.as_ref();
-        operation.learn_duration(namespace, end, now, &self.baselines);
+        operation.learn_duration(namespace, end, now, (&self.baselines, books));
         let name = &operation.what.operation;
         // The same duration as in the record. It excludes the debounce period.
         let seconds = operation.object.status.duration_seconds;

@@ -12,7 +12,7 @@ mod waiting;
 
 use super::end_reason::End;
 use super::last_runs::Identity;
-use super::operation::{Detection, Operation};
+use super::operation::Operation;
 use super::operation_limits::ObjectUsage;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
@@ -76,7 +76,11 @@ impl TrackedSubject {
         let operations = self.operations.values();
         let settled = operations.filter_map(|it| it.debounce_end.filter(|_| settles));
         let states = self.operations.values();
-        let states = states.flat_map(|it| it.state_due().into_iter().chain(it.timing.deadline));
+        let states = states.flat_map(|it| {
+            it.state_due(step.books)
+                .into_iter()
+                .chain(it.timing.deadline)
+        });
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
         // Past times in `states` and `ready` need no timer. For example, an operation can still
         // wait after the end of its `appearAfter`, because another operation supersedes it or
@@ -105,13 +109,14 @@ impl TrackedSubject {
             step.observed = observed_since(changed, step.now);
         }
         self.subject = evaluation.subject;
-        let mut detections_by_rule_set =
-            DetectionsByRuleSet::new(&self.target, evaluation.findings);
+        let mut detections_by_rule_set = DetectionsByRuleSet::new(evaluation.findings);
         self.admit(&mut detections_by_rule_set, &mut step.shared.limits);
         for (what, waiting) in &mut self.waiting {
             detections_by_rule_set.apply(book, what, &mut waiting.detections);
-            if let Some(first) = waiting.detections.values().next() {
-                waiting.yielded.update(first, step.observed);
+            if let Some((rule_set, values)) = waiting.detections.iter().next() {
+                let rule = step.books.rule(rule_set, &what.operation);
+                let rule = rule.map(|(_, rule)| rule);
+                waiting.yielded.update(values, rule, step.observed);
             }
         }
         for (what, operation) in &mut self.operations {
@@ -128,7 +133,7 @@ impl TrackedSubject {
         for (_, operation) in &mut self.operations {
             let mut unselected = evaluation.unselected.iter();
             operation.left_selection = operation.detections.is_empty()
-                && unselected.any(|rule_set| operation.is_described_by(&rule_set.name));
+                && unselected.any(|it| it.name == *operation.rule_set());
         }
         self.complete_settled(step);
         if let Some(changed) = changed.filter(|_| first_seen && initial && !step.gap) {
@@ -137,7 +142,7 @@ impl TrackedSubject {
         for (what, found) in detections_by_rule_set.found {
             // `continueWhile` alone does not start an operation.
             let detections = found.into_iter().filter_map(|(name, detection)| {
-                let detection = detection.filter(|detection| !detection.values.only_continues)?;
+                let detection = detection.filter(|values| !values.only_continues)?;
                 Some((name, detection))
             });
             self.add_waiting(what, detections.collect(), start, step);
@@ -180,12 +185,11 @@ impl TrackedSubject {
             for (_, operation) in &mut self.operations {
                 if !operation.detections.is_empty() {
                     operation.debounce_end = None;
-                } else if operation.debounce_end.is_none()
-                    && !step.shared.may_be_bound(&operation.primary)
-                {
+                } else if operation.debounce_end.is_none() && !operation.may_get_rule(step.books) {
                     operation.start_debounce(
                         step.now.wall,
                         step.shared.settings.debounce,
+                        step.books,
                         step.now,
                     );
                 }
@@ -216,39 +220,29 @@ impl TrackedSubject {
         let is_own = changed.is_none_or(|target| self.target == *target);
         if is_own {
             // After a change of the rules, the feed lists all objects again.
-            self.bind_rules(changed.is_some(), step);
+            self.continue_debounce(changed.is_some(), step);
         }
-        let namespace = self.subject.reference.namespace.clone();
-        let has_rule = |target: &Arc<Gvr>, what: &OperationName, rule_set: Option<&Text>| {
-            step.books.get(target).is_some_and(|book| {
-                let namespace = namespace.as_deref();
-                let mut rules = book.rules_of(&what.component, &what.operation, namespace);
-                rules.any(|(own, _)| rule_set.is_none_or(|name| own.name == *name))
-            })
-        };
-        let shared = &step.shared;
-        let keeps = |what: &OperationName, detection: &Detection| {
-            if detection.is_unbound() {
-                return shared.may_be_bound(detection);
-            }
-            let name = &detection.rule_set.name;
-            let is_changed = changed.is_some_and(|target| detection.target == *target);
-            !is_changed || has_rule(&detection.target, what, Some(name))
+        let (books, subject) = (step.books, &self.subject.reference);
+        let keeps = |what: &OperationName, rule_set: &Text| {
+            let may_arrive = books.may_arrive(rule_set, &what.operation);
+            may_arrive || books.can_detect(rule_set, what, subject)
         };
         for (what, waiting) in &mut self.waiting {
-            waiting.detections.retain(|_, it| keeps(what, it));
+            waiting.detections.retain(|name, _| keeps(what, name));
         }
         self.waiting
             .retain(|_, waiting| !waiting.detections.is_empty());
         let mut over = Vec::new();
         for (what, operation) in &mut self.operations {
-            operation.detections.retain(|_, it| keeps(what, it));
-            if operation.detections.is_empty()
-                && !shared.may_be_bound(&operation.primary)
-                && !has_rule(&self.target, what, None)
+            operation.detections.retain(|name, _| keeps(what, name));
+            let is_detectable = || {
+                let rule_sets = books.of(&self.target).into_iter();
+                let mut names = rule_sets.flat_map(|book| &book.rule_sets);
+                names.any(|it| books.can_detect(&it.name, what, subject))
+            };
+            if operation.detections.is_empty() && !operation.may_get_rule(books) && !is_detectable()
             {
-                let is_unserved = shared.is_unserved(&operation.primary);
-                let end = if is_unserved {
+                let end = if books.is_unserved(operation.rule_set()) {
                     &End::TargetRemoved
                 } else {
                     end
@@ -297,13 +291,14 @@ impl TrackedSubject {
         step: &mut SubjectEventContext<'_>,
     ) -> Option<Operation> {
         let mut operation = self.operations.remove(what)?;
-        let end = operation.own_end(end);
+        let end = operation.own_end(end, step.books);
         let then = ClockReading {
             wall: at,
             ..step.now
         };
+        let end = (&end, step.books);
         step.shared
-            .complete(&self.identity, &mut operation, &self.subject, &end, then);
+            .complete(&self.identity, &mut operation, &self.subject, end, then);
         Some(operation)
     }
 
@@ -316,7 +311,7 @@ impl TrackedSubject {
         let outcome_of = |it: &mut Operation| {
             let outcome = outcomes.iter().find(|outcome| {
                 (&outcome.operation, &outcome.item) == (&it.what.operation, &it.what.item)
-                    && it.is_described_by(&outcome.rule_set.name)
+                    && outcome.rule_set.name == *it.rule_set()
             });
             let outcome = outcome.filter(|_| it.detections.is_empty())?;
             Some(End::Outcome(outcome.state, outcome.message.clone()))

@@ -311,8 +311,9 @@ impl Tracker {
         } = found.restored;
         if ended.is_none() {
             let then = now.back_at(end);
+            let end = (&End::Replaced, &self.books);
             self.shared
-                .complete(&identity, &mut operation, &subject, &End::Replaced, then);
+                .complete(&identity, &mut operation, &subject, end, then);
             return;
         }
         self.shared.remember_end(&identity, &operation, end, now);

@@ -10,15 +10,16 @@ mod work;
 pub use work::FULL_BATCH;
 use work::{PendingWork, SubjectAction};
 
+use super::books::Books;
 use super::end_reason::End;
 use super::last_runs::Identity;
 use super::operation_limits::OperationBounds;
-use super::refused_operations::{RefusalReport, RefusedOperations};
-use super::shared_state::{Books, SharedState, TrackerSettings};
+use super::refused_operations::RefusedOperations;
+use super::shared_state::{SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
 use super::{Message, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};
-use crate::rules::RuleBook;
+use crate::rules::{Report, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_api::{Gvr, Source};
@@ -30,7 +31,7 @@ use tokio::sync::oneshot;
 /// Tracks the operations of all subjects.
 #[derive(Debug)]
 pub struct Tracker {
-    books: Books,
+    pub(super) books: Books,
     pub(super) feeds: HashMap<Source, FeedState>,
     // The map is sorted, so that the order of writes does not depend on hashes.
     pub(super) subjects: BTreeMap<Identity, TrackedSubject>,
@@ -39,7 +40,7 @@ pub struct Tracker {
     pub(super) pending: VecDeque<PendingWork>,
     /// Reports of bounds that no longer refuse operations. They are dropped when the operations
     /// that were refused before are in the index.
-    pub(super) ended_refusals: Vec<RefusalReport>,
+    pub(super) ended_refusals: Vec<Report>,
 }
 
 /// The state of a feed. A feed is the watch of one target, in all namespaces or in one namespace.
@@ -71,7 +72,7 @@ impl Tracker {
     ) -> Self {
         Self {
             shared: SharedState::new(settings, meter, baselines),
-            books: HashMap::new(),
+            books: Books::default(),
             feeds: HashMap::new(),
             subjects: BTreeMap::new(),
             pending: VecDeque::new(),
@@ -109,9 +110,10 @@ impl Tracker {
             }
             Message::Resume(state) => self.resume(*state, now),
             Message::AllRuleBooksSent(without_book) => {
-                self.shared.without_book = Some(without_book);
+                self.books.without_book = Some(without_book);
                 let action = SubjectAction::RulesChanged(None, End::RuleRemoved);
-                self.step_each(now, TrackedSubject::has_unbound_rule_sets, action);
+                let lacking = self.identities(|it| it.lacks_rules(&self.books));
+                self.step_these(now, lacking, action);
             }
             Message::BaselinesLoaded => {
                 self.step_each(now, |it| !it.has_no_target(), SubjectAction::Refresh);
@@ -123,7 +125,7 @@ impl Tracker {
                 generation,
                 event,
             } => {
-                let book = self.books.get(&source.target).cloned();
+                let book = self.books.of(&source.target).cloned();
                 let Some(book) = book.filter(|book| book.generation == generation) else {
                     // The feed still uses an older rule book, or the target has no rules any more.
                     return;
@@ -252,13 +254,13 @@ impl Tracker {
             // it gets the target of this evaluation. This case occurs if the rules of the previous
             // leader named another version of the resource.
             tracked.target = source.target.clone();
-            self.step(&identity, now, |it, step| it.bind_rules(false, step));
+            self.step(&identity, now, |it, step| it.continue_debounce(false, step));
         }
         self.step(&identity, now, |tracked, step| {
             tracked.evaluated(book, evaluation, initial, step);
         });
         let refused = self.shared.limits.take_refused();
-        self.feed_state(source).refused.add(refused);
+        self.feed_state(source).refused.add(refused, book);
         // If the debounce period is 0, an operation that is no longer detected completes now.
         let deadline = self.next_deadline();
         if deadline.is_some_and(|deadline| deadline <= now.steady) {
@@ -348,10 +350,7 @@ impl Tracker {
                 tracked.target = target.clone();
             }
         }
-        match book {
-            Some(book) => self.books.insert(target.clone(), book),
-            None => self.books.remove(target),
-        };
+        self.books.set(target, book);
         let end = if removed {
             End::TargetRemoved
         } else {

@@ -246,7 +246,7 @@ fn operation(finding: &Finding) -> Option<DetectedOperation> {
         item: finding.item.as_deref().map(str::to_owned),
         rule_set: finding.rule_set.name.to_string(),
         component: finding.rule_set.component.to_string(),
-        state: values.state.unwrap_or(State::Progressing),
+        state: values.state,
         message: values.shown.message.to_string(),
         progress: values.shown.progress,
         started: values.started.map(Time),

@@ -59,7 +59,6 @@ pub(super) struct ObjectEvaluator<'a, 's> {
 #[derive(Clone, Copy)]
 struct CurrentRule<'r> {
     rule_set: &'r Arc<RuleSet>,
-    rule_index: usize,
     rule: &'r CompiledRule,
     item: Option<&'r Text>,
 }
@@ -70,10 +69,9 @@ impl<'s> ObjectEvaluator<'_, 's> {
         self.scope.set_variables(&rule_set.environment);
         (self.computed_operations, self.computed_outcomes) = ([0, 0], 0);
         let mut shared = None;
-        for (rule_index, rule) in rule_set.rules.iter().enumerate() {
+        for rule in &rule_set.rules {
             let current = CurrentRule {
                 rule_set,
-                rule_index,
                 rule,
                 item: None,
             };

@@ -10,14 +10,11 @@ use std::time::Duration;
 /// The values that a rule yields for an operation that the rule detects or continues.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuleValues {
-    /// Index of the rule in its rule set.
-    pub rule_index: usize,
     /// True if only the rule's `continueWhile` is true. The rule then continues an operation in
     /// flight, but does not start an operation.
     pub only_continues: bool,
-    /// State of the operation. None stands for `Progressing`. Clients see a new state only after the
-    /// rule's `stateAfter`.
-    pub state: Option<State>,
+    /// State of the operation. Clients see a new state only after the rule's `stateAfter`.
+    pub state: State,
     /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
     pub started: Option<Timestamp>,
     /// Time since which the operation waited for its start. Clients see only the value at the start.
@@ -70,7 +67,6 @@ impl RuleValues {
             instance,
             initiator,
             shown,
-            rule_index: _,
             only_continues: _,
             state: _,
             started: _,

@@ -20,7 +20,7 @@ pub(super) fn started(
     what: &OperationName,
     key: Key,
     uid: Uuid,
-    values: &RuleValues,
+    (rule_set, values): (&Text, &RuleValues),
     start: OperationStart,
 ) -> InFlightOperation {
     let queued = values.queued.filter(|it| *it <= start.at);
@@ -37,6 +37,7 @@ pub(super) fn started(
         },
         spec: Spec {
             operation: what.operation.clone(),
+            rule_set: rule_set.clone(),
             component: what.component.clone(),
             item: what.item.clone(),
             initiator: values.initiator.clone(),
@@ -59,7 +60,7 @@ impl Operation {
         let judgement = self.timing.update(input);
         let status = &self.object.status;
         let detected_by = self.detections.keys();
-        let instance = &self.primary.values.instance;
+        let instance = &self.values.instance;
         let is_changed = is_changed
             || status.state != self.shown_state()
             || status.status_of("Detected") != self.detected(change.gap).0
@@ -84,7 +85,7 @@ impl Operation {
         let (state, estimate) = (input.state, self.timing.estimate(input));
         let detected = self.detected(change.gap);
         self.show_subject(change.subject, state);
-        let values = &self.primary.values;
+        let values = &self.values;
         let InFlightOperation {
             metadata,
             spec,
@@ -172,7 +173,7 @@ impl Operation {
         set_conditions(status, conditions.into_iter());
     }
 
-    /// Writes what the object refers to: the subject, its owner and the rule set.
+    /// Writes what the object refers to: the subject and its owner.
     pub(super) fn show_subject(&mut self, subject: &Subject, state: State) {
         let labels = self.labels(&subject.reference, state);
         let InFlightOperation {
@@ -182,7 +183,6 @@ impl Operation {
             ..
         } = Arc::make_mut(&mut self.object);
         metadata.labels = labels;
-        spec.rule_set = self.primary.rule_set.name.clone();
         spec.subject = subject.reference.clone();
         metadata.owner_references = spec.subject.as_owner().into_iter().collect();
         status.subject_generation = subject.generation;
@@ -224,7 +224,7 @@ impl Operation {
     /// Returns the labels of the rule set and the labels of the server. If both contain the same
     /// key, the label has the value of the server.
     fn labels(&self, subject: &SubjectReference, state: State) -> Labels {
-        let mut all = (*self.primary.values.shown.labels).clone();
+        let mut all = (*self.values.shown.labels).clone();
         let mut set = |suffix: &str, value: Text| {
             if !value.is_empty() {
                 all.insert(label_key(suffix), value);
@@ -249,7 +249,7 @@ impl Operation {
         }
         set("operation", label_value(&self.what.operation));
         set("component", label_value(&self.what.component));
-        set("ruleset", label_value(&self.primary.rule_set.name));
+        set("ruleset", label_value(self.rule_set()));
         set("state", shared_text(state.name()));
         all
     }
@@ -295,8 +295,8 @@ pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
     let is_own_reason = *status.reason != *operation_reason(&spec.operation);
     RuleValues {
         state: match status.state {
-            State::Blocked | State::Held | State::Failing => Some(status.state),
-            _ => None,
+            State::Blocked | State::Held | State::Failing => status.state,
+            _ => State::Progressing,
         },
         instance: status.instance.clone(),
         initiator: spec.initiator.clone(),

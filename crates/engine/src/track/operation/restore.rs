@@ -5,23 +5,18 @@
 //!   built the object, so its values are trusted.
 //! - A custom resource, which a leader in persistence mode writes. A user may have edited it, so
 //!   its values are checked.
-//!
-//! A rule set contains the rules that detect operations on one resource. A restored operation
-//! contains only the names of its rule sets. Their rules become known when the rule book of the
-//! resource arrives. The rule book contains all compiled rule sets for the resource.
 
 use super::object::{authors_labels, operation_reason, rule_values};
-use super::{Detection, Observed, Operation, OperationTiming, Yielded};
+use super::{Detections, Observed, Operation, OperationTiming, Yielded};
 use crate::ClockReading;
 use crate::detect::Subject;
-use crate::rules::{self, RuleBook, RuleSet};
+use crate::rules;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
+use ifo_api::labels;
 use ifo_api::live::{InFlightOperation, Phase, StartTimeSource, State, cut_message};
-use ifo_api::{Gvr, labels};
 use jiff::Timestamp;
-use litemap::LiteMap;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -35,11 +30,6 @@ const MAX_BYTES: usize = 64 << 10;
 
 /// Maximum number of owner references of one subject, as of the objects that the server watches.
 const MAX_OWNERS: usize = 16;
-
-/// The target of restored subjects and detections until their rule book arrives. A target is a
-/// resource that rules watch. The resource name of this target is empty. No real target has an
-/// empty resource name.
-pub static UNKNOWN_TARGET: LazyLock<Arc<Gvr>> = LazyLock::new(Arc::default);
 
 /// The reason why a custom resource is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -113,11 +103,7 @@ impl Restored {
         let (spec, status) = (&object.spec, &object.status);
         let start = object.metadata.creation_timestamp.0;
         Uuid::parse_str(&object.metadata.uid).ok()?;
-        let primary = Arc::new(Detection {
-            target: UNKNOWN_TARGET.clone(),
-            rule_set: known_by_name(&spec.rule_set, &spec.component),
-            values: rule_values(&object),
-        });
+        let values = Arc::new(rule_values(&object));
         let ended = match (status.phase, &status.completed) {
             (Phase::Active | Phase::Unknown(_), _) => None,
             (Phase::Completed, Some(completed)) => {
@@ -130,16 +116,10 @@ impl Restored {
             }
             (Phase::Completed, None) => return None,
         };
-        let mut detections = LiteMap::new();
+        let mut detections = Detections::new();
         if ended.is_none() && status.state != State::Settling {
-            detections.extend(status.detected_by.iter().map(|name| {
-                let mut detection = primary.clone();
-                if *name != primary.rule_set.name {
-                    let rule_set = known_by_name(name, &primary.rule_set.component);
-                    Arc::make_mut(&mut detection).rule_set = rule_set;
-                }
-                (name.clone(), detection)
-            }));
+            let rule_sets = status.detected_by.iter();
+            detections.extend(rule_sets.map(|name| (name.clone(), values.clone())));
         }
         let identity = spec.subject.uid.clone()?;
         let subject = Subject {
@@ -156,9 +136,9 @@ impl Restored {
             debounce_end: None,
             left_selection: false,
             // Clients see the old state until the first evaluation.
-            state: primary.state(),
-            yielded: Yielded::first(&primary, Observed::now(now.steady)),
-            primary,
+            state: values.state,
+            yielded: Yielded::first(&values, None, Observed::now(now.steady)),
+            values,
             timing: OperationTiming::restored(status, start, known_until),
             object,
         };
@@ -238,55 +218,4 @@ fn correct(object: &mut InFlightOperation, now: Timestamp) {
             status.start_time_source = StartTimeSource::Restored;
         }
     }
-}
-
-impl Operation {
-    /// Replaces rule sets that are known only by name with the rule sets of the same names in
-    /// `book`. Only rule sets of the operation's component with a rule for the operation count.
-    ///
-    /// The primary detection is the detection whose values the operation shows. If its rule set
-    /// cannot arrive any more, any other rule set in `book` with a rule for the operation replaces
-    /// it. Returns true if the rule set of the primary detection has become known.
-    pub fn bind_rules(
-        &mut self,
-        book: &RuleBook,
-        target: &Arc<Gvr>,
-        namespace: Option<&str>,
-        may_be_bound: impl Fn(&Detection) -> bool,
-    ) -> bool {
-        let what = &self.what;
-        let rules = || book.rules_of(&what.component, &what.operation, namespace);
-        let of_name = |name: &str| rules().find(|(own, _)| *own.name == *name);
-        for (name, detection) in &mut self.detections {
-            bind(detection, target, of_name(name));
-        }
-        let any = || rules().next().filter(|_| !may_be_bound(&self.primary));
-        let found = of_name(&self.primary.rule_set.name).or_else(any);
-        bind(&mut self.primary, target, found)
-    }
-}
-
-/// If the rule set of a detection is known only by name, replaces it with `found`: a rule set, and the
-/// index of its rule for the operation. Returns true if the rule set was replaced.
-fn bind(
-    detection: &mut Arc<Detection>,
-    target: &Arc<Gvr>,
-    found: Option<(&Arc<RuleSet>, usize)>,
-) -> bool {
-    let Some((rule_set, rule_index)) = found.filter(|_| detection.is_unbound()) else {
-        return false;
-    };
-    let bound = Arc::make_mut(detection);
-    (bound.target, bound.rule_set) = (target.clone(), rule_set.clone());
-    bound.values.rule_index = rule_index;
-    true
-}
-
-/// Creates a rule set of which only the name and component are known.
-fn known_by_name(name: &str, component: &Text) -> Arc<RuleSet> {
-    Arc::new(RuleSet {
-        name: name.into(),
-        component: component.clone(),
-        ..RuleSet::default()
-    })
 }

@@ -2,8 +2,10 @@
 //! clients see this state only when the rule has yielded it for the time `stateAfter`, without a
 //! break. Clients see `Progressing` and `Held` at once.
 
-use super::{Detection, Operation};
+use super::{ChangeContext, Operation};
+use crate::detect::RuleValues;
 use crate::rules::CompiledRule;
+use crate::track::books::Books;
 use ifo_api::live::State;
 use std::time::{Duration, Instant};
 
@@ -44,20 +46,20 @@ pub struct Yielded {
 }
 
 impl Yielded {
-    /// Creates the value for the first evaluation. An operation can have several detections
-    /// (results of rules that detect it). Clients see the values of the detection `primary`.
-    pub fn first(primary: &Detection, observed: Observed) -> Self {
+    /// Creates the value for the first evaluation. `rule` is the rule that yields `values`. None if
+    /// the rule is unknown.
+    pub fn first(values: &RuleValues, rule: Option<&CompiledRule>, observed: Observed) -> Self {
         Self {
-            state: primary.state(),
-            since: observed.since(primary.rule().is_some_and(CompiledRule::state_reads_now)),
+            state: values.state,
+            since: observed.since(rule.is_some_and(CompiledRule::state_reads_now)),
         }
     }
 
     /// Records the state of a further evaluation. If the state is the same, the time does not
     /// change.
-    pub fn update(&mut self, primary: &Detection, observed: Observed) {
-        if primary.state() != self.state {
-            *self = Self::first(primary, observed);
+    pub fn update(&mut self, values: &RuleValues, rule: Option<&CompiledRule>, observed: Observed) {
+        if values.state != self.state {
+            *self = Self::first(values, rule, observed);
         }
     }
 }
@@ -65,40 +67,43 @@ impl Yielded {
 impl Operation {
     /// Returns the time from which clients must see the yielded state. Returns None if clients
     /// already see this state.
-    pub fn state_due(&self) -> Option<Instant> {
-        (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after())
+    pub fn state_due(&self, books: &Books) -> Option<Instant> {
+        (self.state != self.yielded.state).then(|| self.yielded.since + self.state_after(books))
     }
 
-    fn state_after(&self) -> Duration {
-        self.primary
-            .rule()
-            .map_or(Duration::ZERO, |rule| rule.state_after)
+    fn state_after(&self, books: &Books) -> Duration {
+        let rule = self.rule(books);
+        rule.map_or(Duration::ZERO, |rule| rule.state_after)
     }
 
     /// Replaces the state that clients see by the yielded state, if the rule has yielded it for
     /// `stateAfter`. Clients see the states `Progressing` and `Held` without this delay. `Held` does
     /// not flap, because a person sets it.
     ///
-    /// While the watch is interrupted (`gap`), a state that waits for `stateAfter` does not become
+    /// While the watch is interrupted, a state that waits for `stateAfter` does not become
     /// visible. The server may have missed a change to another state. `stateAfter` starts again
     /// after such a change.
-    pub fn update_state(&mut self, now: Instant, gap: bool) {
+    pub(super) fn update_state(&mut self, now: Instant, change: ChangeContext<'_>) {
         let state = self.yielded.state;
-        let after = self.state_after();
+        if state == self.state {
+            return;
+        }
+        let after = self.state_after(change.books);
         let at_once = matches!(state, State::Progressing | State::Held) || after.is_zero();
-        if at_once || !gap && self.yielded.since + after <= now {
+        if at_once || !change.gap && self.yielded.since + after <= now {
             self.state = state;
         }
     }
 
     /// Records the state that the rule yields, and updates the state that clients see. If no rule
     /// detects the operation any more, drops a state that waits for `stateAfter`.
-    pub(super) fn record_state(&mut self, gap: bool, observed: Observed) {
+    pub(super) fn record_state(&mut self, change: ChangeContext<'_>, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;
         } else {
-            self.yielded.update(&self.primary, observed);
+            let rule = self.rule(change.books);
+            self.yielded.update(&self.values, rule, observed);
         }
-        self.update_state(observed.now, gap);
+        self.update_state(observed.now, change);
     }
 }

@@ -3,7 +3,8 @@
 
 use super::update_detections::DetectionsByRuleSet;
 use super::{TrackedSubject, WaitingOperation};
-use crate::track::operation::{Detection, Operation};
+use crate::detect::RuleValues;
+use crate::track::operation::Operation;
 use crate::track::operation_limits::{ObjectUsage, OperationLimits, TEXTS_OF_OPERATION};
 use crate::track::superseded_operations::OperationName;
 use ifo_api::Text;
@@ -20,23 +21,23 @@ impl TrackedSubject {
         limits: &mut OperationLimits,
     ) {
         for (what, by_rule_set) in &mut results.found {
-            by_rule_set.retain(|name, detection| {
-                let Some(detection) = detection else {
+            by_rule_set.retain(|name, values| {
+                let Some(values) = values else {
                     return true;
                 };
                 let before = detection_of(&self.operations, &self.waiting, what, name);
                 // `continueWhile` alone does not start an operation.
-                if before.is_none() && detection.values.only_continues {
+                if before.is_none() && values.only_continues {
                     return true;
                 }
-                let count = |it: &Detection| count_of(what, it, &self.subject.reference);
-                let more = count(detection).saturating_sub(before.map_or(0, |it| count(it)));
-                if more == 0 || limits.admit(&detection.rule_set, &mut self.usage, more) {
+                let count = |it: &RuleValues| count_of(what, it, &self.subject.reference);
+                let more = count(values).saturating_sub(before.map_or(0, |it| count(it)));
+                let rule_set = (what.component.clone(), name.clone());
+                if more == 0 || limits.admit(rule_set, &mut self.usage, more) {
                     return true;
                 }
                 if let Some(before) = before {
-                    let values = &mut Arc::make_mut(detection).values;
-                    values.keep_texts(&before.values);
+                    Arc::make_mut(values).keep_texts(before);
                 }
                 before.is_some()
             });
@@ -47,19 +48,20 @@ impl TrackedSubject {
     /// rule set that detects it, and for the rule set whose values it shows.
     pub(in crate::track) fn measure(&self) -> ObjectUsage {
         let mut usage = ObjectUsage::default();
-        let mut add = |what: &OperationName, detection: &Detection| {
-            let count = count_of(what, detection, &self.subject.reference);
-            usage.add(&detection.rule_set, count);
+        let mut add = |what: &OperationName, rule_set: &Text, values: &RuleValues| {
+            let count = count_of(what, values, &self.subject.reference);
+            usage.add((what.component.clone(), rule_set.clone()), count);
         };
         for (what, operation) in &self.operations {
-            let shown = &operation.primary;
-            add(what, shown);
+            let shown = operation.rule_set();
+            add(what, shown, &operation.values);
             let others = operation.detections.iter();
-            let others = others.filter(|(rule_set, _)| **rule_set != shown.rule_set.name);
-            others.for_each(|(_, detection)| add(what, detection));
+            let others = others.filter(|(name, _)| *name != shown);
+            others.for_each(|(name, values)| add(what, name, values));
         }
         for (what, waiting) in &self.waiting {
-            waiting.detections.values().for_each(|it| add(what, it));
+            let all = waiting.detections.iter();
+            all.for_each(|(name, values)| add(what, name, values));
         }
         usage
     }
@@ -72,21 +74,21 @@ fn detection_of<'a>(
     waiting: &'a LiteMap<OperationName, WaitingOperation>,
     what: &OperationName,
     rule_set: &Text,
-) -> Option<&'a Arc<Detection>> {
+) -> Option<&'a Arc<RuleValues>> {
     if let Some(operation) = operations.get(what) {
-        let shown = Some(&operation.primary).filter(|it| it.rule_set.name == *rule_set);
+        let shown = Some(&operation.values).filter(|_| operation.rule_set() == rule_set);
         return operation.detections.get(rule_set).or(shown);
     }
     waiting.get(what)?.detections.get(rule_set)
 }
 
 /// Returns how often an operation counts for a detection. This depends on the length of its texts.
-fn count_of(what: &OperationName, detection: &Detection, subject: &SubjectReference) -> usize {
+fn count_of(what: &OperationName, values: &RuleValues, subject: &SubjectReference) -> usize {
     let owners = subject.owner_references.iter().map(|owner| {
         owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()
     });
     let item = what.item.iter().map(|item| item.len());
     let all = item.chain(owners).sum::<usize>();
-    let texts = all + detection.values.text_bytes() + subject.name.len();
+    let texts = all + values.text_bytes() + subject.name.len();
     1 + texts / TEXTS_OF_OPERATION
 }

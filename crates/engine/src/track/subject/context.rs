@@ -3,8 +3,9 @@
 
 use crate::ClockReading;
 use crate::detect::Subject;
+use crate::track::books::Books;
 use crate::track::operation::{ChangeContext, Observed, OperationStart};
-use crate::track::shared_state::{Books, SharedState};
+use crate::track::shared_state::SharedState;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
 
@@ -56,6 +57,7 @@ impl<'a> SubjectEventContext<'a> {
             gap: self.gap,
             subject,
             baselines: &self.shared.baselines,
+            books: self.books,
         }
     }
 }

@@ -5,16 +5,18 @@ use super::TrackedSubject;
 use super::context::{SECOND, SubjectEventContext};
 use crate::detect::Subject;
 use crate::rules::{CompiledRule, RuleBook};
-use crate::track::operation::{ChangeContext, Detection, Operation, UNKNOWN_TARGET};
+use crate::track::books::Books;
+use crate::track::operation::{ChangeContext, Operation};
 use ifo_api::Text;
 use jiff::Timestamp;
+use std::sync::Arc;
 
 impl TrackedSubject {
     /// Creates a subject for restored operations. Its target and rules are not known yet.
     pub(in crate::track) fn from_earlier_leader(identity: Text, subject: Subject) -> Self {
         Self {
             is_unevaluated: true,
-            ..Self::new(identity, subject, UNKNOWN_TARGET.clone())
+            ..Self::new(identity, subject, Arc::default())
         }
     }
 
@@ -36,33 +38,32 @@ impl TrackedSubject {
         own.kind == book.kind && own.api_version == book.api_version
     }
 
-    /// Returns true if rule sets of some operations are known only by name.
-    pub(in crate::track) fn has_unbound_rule_sets(&self) -> bool {
+    /// Returns true if a rule of some operations has not arrived.
+    pub(in crate::track) fn lacks_rules(&self, books: &Books) -> bool {
         let mut operations = self.operations.values();
-        operations.any(|it| it.all_detections().any(Detection::is_unbound))
+        operations.any(|it| {
+            let mut rule_sets = it.detections.keys().chain([it.rule_set()]);
+            rule_sets.any(|name| books.rule(name, &it.what.operation).is_none())
+        })
     }
 
-    /// Replaces rule sets that are known only by name with rule sets that have arrived.
-    ///
-    /// An operation that the previous leader no longer detected is in its debounce period. When its
-    /// rule set becomes known, this period continues: it counts from the last detection of the
-    /// operation. If `is_listed_again` is true, the subject will be evaluated with the new rules, and
-    /// the period cannot end before.
-    pub(in crate::track) fn bind_rules(
+    /// Continues the debounce periods of restored operations whose rule set has arrived, or cannot
+    /// arrive any more. The period counts from the last detection of the operation. If
+    /// `is_listed_again` is true, the subject will be evaluated with the new rules, and the period
+    /// cannot end before.
+    pub(in crate::track) fn continue_debounce(
         &mut self,
         is_listed_again: bool,
         step: &SubjectEventContext<'_>,
     ) {
-        let Some(book) = step.books.get(&self.target) else {
-            return;
-        };
-        let namespace = self.subject.reference.namespace.as_deref();
-        let debounce = step.shared.settings.debounce;
+        let (books, debounce) = (step.books, step.shared.settings.debounce);
         for (_, operation) in &mut self.operations {
-            let may_be_bound = |it: &Detection| step.shared.may_be_bound(it);
-            let is_bound = operation.bind_rules(book, &self.target, namespace, may_be_bound);
-            if is_bound && operation.detections.is_empty() {
-                operation.start_debounce(operation.last_detected(), debounce, step.now);
+            if operation.detections.is_empty()
+                && operation.debounce_end.is_none()
+                && !operation.may_get_rule(books)
+            {
+                let since = operation.last_detected();
+                operation.start_debounce(since, debounce, books, step.now);
                 self.is_unevaluated |= is_listed_again;
             }
         }
@@ -83,14 +84,14 @@ impl TrackedSubject {
         // Kubernetes rounds times down to seconds, so the change was up to one second later.
         let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
         for (_, operation) in &mut self.operations {
-            let rule = operation.primary.rule();
+            let rule = operation.rule(step.books);
             if operation.detections.is_empty()
                 && operation.debounce_end.is_none()
                 && !rule.is_none_or(CompiledRule::detection_reads_now)
             {
                 let earliest = operation.last_detected().min(now.wall);
                 let since = changed.clamp(earliest, now.wall);
-                operation.start_debounce(since, step.shared.settings.debounce, now);
+                operation.start_debounce(since, step.shared.settings.debounce, step.books, now);
                 let change = ChangeContext {
                     at: since,
                     ..step.change(&self.subject)

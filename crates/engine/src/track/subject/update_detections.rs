@@ -1,13 +1,12 @@
 //! Updates the detections of operations after an evaluation of the rules on an object. A detection
-//! is the result of a rule that detects an operation on the object. This module groups the results
+//! has the values of a rule that detects an operation on the object. This module groups the results
 //! of the evaluation by operation and rule set. Then it applies them to the earlier detections of
 //! each operation.
 
-use crate::detect::Finding;
+use crate::detect::{Finding, RuleValues};
 use crate::rules::RuleBook;
-use crate::track::operation::{Detection, Detections};
+use crate::track::operation::Detections;
 use crate::track::superseded_operations::OperationName;
-use ifo_api::Gvr;
 use ifo_api::Text;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,13 +19,13 @@ type RuleKey = (Text, Text);
 pub(super) struct DetectionsByRuleSet {
     /// The detections, by operation and name of the rule set. None for a rule that failed or was
     /// not evaluated.
-    pub(super) found: BTreeMap<OperationName, BTreeMap<Text, Option<Arc<Detection>>>>,
+    pub(super) found: BTreeMap<OperationName, BTreeMap<Text, Option<Arc<RuleValues>>>>,
     /// The rules that were not evaluated completely. Their operations stay as they are.
     incomplete_rules: BTreeSet<RuleKey>,
 }
 
 impl DetectionsByRuleSet {
-    pub(super) fn new(target: &Arc<Gvr>, findings: Vec<Finding>) -> Self {
+    pub(super) fn new(findings: Vec<Finding>) -> Self {
         let mut results = Self::default();
         for finding in findings {
             let Finding {
@@ -39,24 +38,13 @@ impl DetectionsByRuleSet {
                 let rule = (operation.clone(), rule_set.name.clone());
                 results.incomplete_rules.insert(rule);
             }
-            let name = rule_set.name.clone();
-            let component = rule_set.component.clone();
-            let detection = values.map(|values| {
-                Arc::new(Detection {
-                    target: target.clone(),
-                    rule_set,
-                    values,
-                })
-            });
-            results
-                .found
-                .entry(OperationName {
-                    component,
-                    operation,
-                    item,
-                })
-                .or_default()
-                .insert(name, detection);
+            let what = OperationName {
+                component: rule_set.component.clone(),
+                operation,
+                item,
+            };
+            let by_rule_set = results.found.entry(what).or_default();
+            by_rule_set.insert(rule_set.name.clone(), values.map(Arc::new));
         }
         results
     }
@@ -68,8 +56,8 @@ impl DetectionsByRuleSet {
     /// - If the rule failed, or was not evaluated on the element, the earlier detection stays.
     /// - If the rule set was evaluated and does not detect the operation, the earlier detection is
     ///   removed.
-    /// - If the earlier detection is for another target than the target of `book`, it stays: this
-    ///   evaluation did not include its rule set.
+    /// - If `book` does not contain the rule, the earlier detection stays: this evaluation did not
+    ///   include the rule.
     pub(super) fn apply(
         &mut self,
         book: &RuleBook,
@@ -81,10 +69,12 @@ impl DetectionsByRuleSet {
             let rule = (what.operation.clone(), rule_set.clone());
             self.incomplete_rules.contains(&rule)
         };
-        detections.retain(|rule_set, detection| {
-            *detection.target != book.target
-                || results.contains_key(rule_set)
-                || is_unknown(rule_set)
+        let has_rule = |rule_set: &Text| {
+            let rule_set = book.rule_set(rule_set);
+            rule_set.is_some_and(|it| it.rule(&what.operation).is_some())
+        };
+        detections.retain(|rule_set, _| {
+            !has_rule(rule_set) || results.contains_key(rule_set) || is_unknown(rule_set)
         });
         for (rule_set, detection) in results {
             if let Some(detection) = detection {

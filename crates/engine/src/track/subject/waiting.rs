@@ -4,8 +4,9 @@
 use super::TrackedSubject;
 use super::context::SubjectEventContext;
 use crate::rules::Supersedes;
+use crate::track::books::Books;
 use crate::track::end_reason::End;
-use crate::track::operation::{Detection, Detections, Operation, OperationStart, Yielded};
+use crate::track::operation::{Detections, Operation, OperationStart, Yielded};
 use crate::track::superseded_operations::{self, OperationCandidate, OperationName};
 use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
@@ -40,12 +41,14 @@ impl TrackedSubject {
         start: OperationStart,
         step: &SubjectEventContext<'_>,
     ) {
-        let Some(first) = detections.values().next() else {
+        let Some((rule_set, values)) = detections.iter().next() else {
             return;
         };
-        let delayed = first.rule().filter(|rule| !rule.appear_after.is_zero());
+        let rule = step.books.rule(rule_set, &what.operation);
+        let rule = rule.map(|(_, rule)| rule);
+        let delayed = rule.filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
-            yielded: Yielded::first(first, step.observed),
+            yielded: Yielded::first(values, rule, step.observed),
             // `appearAfter` usually counts from this evaluation. If the object comes from the first
             // list of the watch, `appearAfter` counts from the last change of the object. But if
             // the rule reads `now`, `appearAfter` always counts from this evaluation, because the
@@ -75,7 +78,7 @@ impl TrackedSubject {
         let (now, gap) = (step.now.steady, step.gap);
         let active = self.operations.iter().map(|(what, operation)| {
             let detected = !operation.detections.is_empty();
-            candidate(what, detected, operation.next_primary())
+            candidate(what, detected, operation.next_values().0, step.books)
         });
         // A waiting operation starts only if it was detected for `appearAfter` without a break.
         // While the watch is interrupted, the tracker does not know whether the operation is still
@@ -83,8 +86,8 @@ impl TrackedSubject {
         let ready = self.waiting.iter();
         let ready = ready.filter(|(_, it)| it.ready.is_none_or(|at| at <= now && !gap));
         let ready = ready.filter_map(|(what, waiting)| {
-            let first = waiting.detections.values().next()?;
-            Some(candidate(what, true, first))
+            let rule_set = waiting.detections.keys().next()?;
+            Some(candidate(what, true, rule_set, step.books))
         });
         let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
         let lost = superseded_operations::find_superseded(&candidates);
@@ -132,7 +135,7 @@ impl TrackedSubject {
         let Some(first) = waiting.detections.values().next() else {
             return;
         };
-        let said = first.values.started.filter(|said| *said <= step.now.wall);
+        let said = first.started.filter(|said| *said <= step.now.wall);
         let start = said.map_or(waiting.start, |at| OperationStart {
             at,
             source: StartTimeSource::Expression,
@@ -156,13 +159,14 @@ impl TrackedSubject {
 fn candidate<'a>(
     what: &'a OperationName,
     detected: bool,
-    primary: &'a Detection,
+    rule_set: &'a str,
+    books: &'a Books,
 ) -> OperationCandidate<'a> {
-    let rule = primary.rule();
+    let rule = books.rule(rule_set, &what.operation);
     OperationCandidate {
         what,
         detected,
-        order: (&primary.rule_set.name, primary.values.rule_index),
-        supersedes: rule.map_or(&Supersedes::Nothing, |rule| &rule.supersedes),
+        order: (rule_set, rule.map_or(0, |(index, _)| index)),
+        supersedes: rule.map_or(&Supersedes::Nothing, |(_, rule)| &rule.supersedes),
     }
 }

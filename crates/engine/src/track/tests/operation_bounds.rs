@@ -157,6 +157,13 @@ fn an_operation_with_long_texts_counts_as_several_operations() {
     assert_eq!(fixture.count("a"), 10);
     let reached = Some((OperationBound::RuleSet, 20));
     assert_eq!(fixture.reached("a"), reached);
+    // Each refused operation counts twice, so there is no room for it when one more is free.
+    fixture.evaluate_items(("vm", "a", 9, 1_024), 0);
+    fixture.advance(DEBOUNCE);
+    fixture.evaluate_items(("other", "a", 1, 10), 100);
+    assert_eq!((fixture.count("a"), fixture.has_room("a")), (10, false));
+    fixture.delete("other");
+    assert_eq!((fixture.count("a"), fixture.has_room("a")), (9, true));
 
     // The messages of the operations in flight become longer than the bound allows.
     let mut fixture = bounded(bounds, 0);

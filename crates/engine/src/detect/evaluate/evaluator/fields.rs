@@ -34,7 +34,6 @@ impl ObjectEvaluator<'_, '_> {
             nodes,
         };
         RuleValues {
-            rule_index: current.rule_index,
             only_continues: false,
             state,
             started: self
@@ -54,14 +53,15 @@ impl ObjectEvaluator<'_, '_> {
         }
     }
 
-    fn evaluate_state(&mut self, current: CurrentRule<'_>) -> Option<State> {
-        let text = self.evaluate_text(current, "state")?;
-        let state = rules::parse_state(&text);
-        if state.is_none() {
+    fn evaluate_state(&mut self, current: CurrentRule<'_>) -> State {
+        let Some(text) = self.evaluate_text(current, "state") else {
+            return State::Progressing;
+        };
+        rules::parse_state(&text).unwrap_or_else(|| {
             let error = EvaluationError::State(count_characters(&text));
             self.record_failure(current, "state", error);
-        }
-        state
+            State::Progressing
+        })
     }
 
     fn evaluate_reason(&mut self, current: CurrentRule<'_>) -> Option<Text> {
