@@ -30,16 +30,6 @@ pub struct Environment {
     pub(crate) patterns: Arc<LiteralPatterns>,
 }
 
-impl PartialEq for Environment {
-    /// Returns true if a program that was compiled with `self` has the same result with `other`.
-    /// The names of variables are not compared, because programs refer to variables by index.
-    fn eq(&self, other: &Self) -> bool {
-        self.has_item == other.has_item
-            && self.variables.len() == other.variables.len()
-            && (self.variables.iter().zip(&other.variables)).all(|((_, a), (_, b))| a == b)
-    }
-}
-
 /// The reason why a variable cannot be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeclareError {

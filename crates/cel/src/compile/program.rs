@@ -35,16 +35,6 @@ pub(crate) struct Compiled {
     pub item: NeededPart,
 }
 
-impl PartialEq for Program {
-    /// Returns true if the compiled forms of both programs are equal. If the variables are also
-    /// equal, both programs have the same result and the same cost. White space, comments and
-    /// redundant parentheses of the source make no difference.
-    fn eq(&self, other: &Self) -> bool {
-        let (a, b) = (&self.0, &other.0);
-        Arc::ptr_eq(a, b) || (a.weight == b.weight && a.op == b.op)
-    }
-}
-
 impl Program {
     /// Returns the source text.
     pub fn source(&self) -> &str {

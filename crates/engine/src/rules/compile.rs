@@ -4,7 +4,7 @@
 mod tests;
 
 use super::validate::validate;
-use super::{Activity, CompiledRule, ForEach, RuleSet, Supersedes};
+use super::{Activity, CompiledRule, ForEach, RuleSet};
 use super::{fields, lint};
 use ifo_api::Text;
 use ifo_api::duration;
@@ -297,7 +297,7 @@ impl Compiler<'_> {
             programs,
             timing_hash: fields::timing_hash(rule, spec),
             deletes_subject: rule.deletes_subject,
-            supersedes: Supersedes::new(&rule.supersedes),
+            supersedes: rule.supersedes.clone(),
             debounce: fixed(&rule.debounce),
             appear_after: fixed(&rule.appear_after).unwrap_or_default(),
             state_after: fixed(&rule.state_after).unwrap_or_default(),

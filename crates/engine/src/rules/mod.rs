@@ -103,8 +103,9 @@ pub struct CompiledRule {
     pub timing_hash: Text,
     /// True if the purpose of the operation is that the object is deleted.
     pub deletes_subject: bool,
-    /// Other operations of the component on the same object that end when this operation starts.
-    pub supersedes: Supersedes,
+    /// Names of other operations of the component on the same object that end when this operation
+    /// starts. `*` stands for all other operations.
+    pub supersedes: Vec<String>,
     /// Debounce period: the operation completes when it has not been detected for this time. None
     /// means the default debounce period of the server, or zero after the state `Held`.
     pub debounce: Option<Duration>,
@@ -164,41 +165,6 @@ pub struct ForEach {
     pub list: Program,
     /// Expression that yields the identity of an element: a string or an int.
     pub key: Program,
-}
-
-/// The other operations on the same object that end when an operation starts.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Supersedes {
-    /// No operations.
-    #[default]
-    Nothing,
-    /// The operations with these names.
-    These(BTreeSet<String>),
-    /// All other operations on the object.
-    Others,
-}
-
-impl Supersedes {
-    /// Parses the `supersedes` of a rule. `*` stands for all other operations.
-    pub(crate) fn new(names: &[String]) -> Self {
-        if names.iter().any(|name| name == "*") {
-            Self::Others
-        } else if names.is_empty() {
-            Self::Nothing
-        } else {
-            Self::These(names.iter().cloned().collect())
-        }
-    }
-
-    /// Returns true if the rule supersedes `operation`. `operation` must not be the operation of
-    /// the rule itself, because [`Supersedes::Others`] includes every name.
-    pub fn includes(&self, operation: &str) -> bool {
-        match self {
-            Self::Nothing => false,
-            Self::These(names) => names.contains(operation),
-            Self::Others => true,
-        }
-    }
 }
 
 /// The states that a `state` expression can yield.

@@ -6,7 +6,6 @@
 //! A superseded operation that is in flight completes. A superseded operation that is not in flight does not start while the
 //! operation that supersedes it is in flight.
 
-use crate::rules::Supersedes;
 use ifo_api::Text;
 use std::collections::BTreeMap;
 
@@ -33,8 +32,8 @@ pub struct OperationCandidate<'a> {
     /// Name of the rule set whose values the operation shows, and index of the rule in this rule
     /// set. The order of these pairs decides which rule is the earlier one.
     pub order: (&'a str, usize),
-    /// Operations that the rule declares as superseded.
-    pub supersedes: &'a Supersedes,
+    /// Names of the operations that the rule declares as superseded. `*` stands for all.
+    pub supersedes: &'a [String],
 }
 
 impl OperationCandidate<'_> {
@@ -43,10 +42,11 @@ impl OperationCandidate<'_> {
     /// operations on elements. An operation on an element can supersede only operations on the same
     /// element.
     fn declares_superseded(&self, other: &Self) -> bool {
+        let mut names = self.supersedes.iter();
         self.what.component == other.what.component
             && self.what.operation != other.what.operation
             && (self.what.item.is_none() || self.what.item == other.what.item)
-            && self.supersedes.includes(&other.what.operation)
+            && names.any(|name| name == "*" || other.what.operation == *name)
     }
 
     /// Returns true if this operation wins over `other`. This means that it supersedes `other` if
@@ -75,7 +75,7 @@ impl OperationCandidate<'_> {
 /// candidate with the earliest rule stays, although another candidate wins over it.
 pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
     let mut winners = vec![None; candidates.len()];
-    let nothing = |candidate: &OperationCandidate<'_>| *candidate.supersedes == Supersedes::Nothing;
+    let nothing = |candidate: &OperationCandidate<'_>| candidate.supersedes.is_empty();
     if candidates.iter().all(nothing) {
         return winners;
     }
@@ -125,7 +125,7 @@ mod tests {
     /// that its rule names in `supersedes`. The name is `operation` or `operation/item`. The prefix
     /// `component:` is optional. Returns `loser<winner` for each superseded operation.
     fn superseded_pairs(rules: &[OperationRule<'_>]) -> Vec<String> {
-        let all: Vec<(OperationName, Supersedes)> = rules
+        let all: Vec<(OperationName, Vec<String>)> = rules
             .iter()
             .map(|(name, _, supersedes)| {
                 let (component, name) = name.split_once(':').unwrap_or(("kubevirt", name));
@@ -139,7 +139,7 @@ mod tests {
                     operation: operation.into(),
                     item,
                 };
-                (what, Supersedes::new(&names))
+                (what, names)
             })
             .collect();
         let candidates: Vec<OperationCandidate<'_>> = rules

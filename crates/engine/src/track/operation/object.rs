@@ -119,8 +119,9 @@ impl Operation {
         let none = Text::default();
         let start = metadata.creation_timestamp;
         let judged = |type_, own: Option<JudgedCondition>| {
-            let (is_raised, reason, message) = own?;
-            let status = if is_raised { "True" } else { "False" };
+            let own = own?;
+            let (reason, message) = own.reason_and_message();
+            let status = if own.is_raised { "True" } else { "False" };
             Some((type_, status, at, shared_text(reason), message.into()))
         };
         let conditions = [

@@ -18,6 +18,7 @@ mod condition;
 use crate::ClockReading;
 use crate::track::baselines::{ENOUGH_TO_JUDGE, UsualDuration};
 use condition::Explanation;
+pub use condition::JudgedCondition;
 use ifo_api::duration::human;
 use ifo_api::live::{Expected, ExpectedSource, StartTimeSource, State, Status};
 use ifo_api::metadata::UnknownFields;
@@ -73,50 +74,15 @@ pub struct Judgement {
     pub(super) has_risen: bool,
 }
 
-/// A condition: true if its status is `True`, its reason and its message.
-pub type JudgedCondition = (bool, &'static str, String);
-
 impl Judgement {
     /// Returns true if `Overdue` or `Stalled` gets another status. A condition that does not exist
     /// counts as `False` here. So a new condition with the status `False` is no change: clients need
     /// not see it at once.
     pub fn changes(&self, status: &Status) -> bool {
         let changes = |type_, own: &Option<JudgedCondition>| {
-            status.is_true(type_) != own.as_ref().is_some_and(|(is_raised, ..)| *is_raised)
+            status.is_true(type_) != own.as_ref().is_some_and(|own| own.is_raised)
         };
         changes("Overdue", &self.overdue) || changes("Stalled", &self.stalled)
-    }
-}
-
-/// Compares counted times with their limits.
-struct Judge {
-    /// True if time counts now.
-    counts: bool,
-    state: State,
-    /// The shortest time until a limit is reached. None if no limit will be reached.
-    wait: Option<Duration>,
-}
-
-impl Judge {
-    /// Returns a condition that is raised if `passed` has reached `limit`. `explain` returns its reason
-    /// and message. While time does not count, the condition is not raised.
-    fn judge(
-        &mut self,
-        limit: Duration,
-        passed: Duration,
-        explain: impl FnOnce(bool) -> Explanation,
-    ) -> JudgedCondition {
-        let left = limit.saturating_sub(passed);
-        let is_raised = self.counts && left.is_zero();
-        if self.counts && !is_raised {
-            self.wait = Some(self.wait.map_or(left, |wait| wait.min(left)));
-        }
-        let (reason, message) = if self.counts {
-            explain(is_raised)
-        } else {
-            condition::not_counting(self.state)
-        };
-        (is_raised, reason, message)
     }
 }
 
@@ -213,48 +179,62 @@ impl OperationTiming {
         let counts = input.state == State::Progressing && !input.is_watch_interrupted;
         self.counting_since = counts.then_some(now);
         let has_risen = self.update_progress(input.progress);
-        let mut judge = Judge {
-            counts,
-            state: input.state,
-            wait: None,
+        // The shortest time until a limit is reached.
+        let mut wait: Option<Duration> = None;
+        let mut judge = |passed: Duration, (limit, explanation): (Duration, Explanation)| {
+            let left = limit.saturating_sub(passed);
+            let is_raised = counts && left.is_zero();
+            if counts && !is_raised {
+                wait = Some(wait.map_or(left, |wait| wait.min(left)));
+            }
+            JudgedCondition {
+                is_raised,
+                explanation: if counts {
+                    explanation
+                } else {
+                    Explanation::NotCounting(input.state)
+                },
+            }
         };
-        let overdue = self
-            .is_comparable
-            .then(|| self.judge_overdue(input, &mut judge));
+        let overdue = self.overdue_limit(input);
+        let overdue = overdue.map(|limit| judge(self.counted, limit));
         let stalled = input.progress.zip(input.stalled_after);
         let stalled = stalled.map(|(percent, limit)| {
             if percent == 100 {
-                let message = "The progress is 100%.".to_owned();
-                return (false, "ProgressComplete", message);
+                return JudgedCondition {
+                    is_raised: false,
+                    explanation: Explanation::ProgressComplete,
+                };
             }
             let passed = self.counted.saturating_sub(self.counted_at_rise);
-            let explain = |is_raised| condition::progress(percent, limit, is_raised);
-            judge.judge(limit, passed, explain)
+            judge(passed, (limit, Explanation::Progress(percent, limit)))
         });
         // The limit of a rule can be so long that the clock cannot represent its end.
-        self.deadline = judge.wait.and_then(|wait| now.checked_add(wait));
+        self.deadline = wait.and_then(|wait| now.checked_add(wait));
         Judgement {
-            overdue: overdue.flatten(),
+            overdue,
             stalled,
             has_risen,
         }
     }
 
-    /// Judges if the operation is overdue. Returns None if there is no limit. The limit is:
+    /// Returns the counted time after which the operation is overdue. Returns None if there is no
+    /// limit, or if the counted time is unknown. The limit is:
     ///
     /// - If the rule has an `expectedDuration`: this duration.
     /// - If enough earlier runs are known: twice their 95th percentile, but at least the percentile
     ///   plus [`MIN_EXCESS`].
-    fn judge_overdue(&self, input: TimingInput, judge: &mut Judge) -> Option<JudgedCondition> {
+    fn overdue_limit(&self, input: TimingInput) -> Option<(Duration, Explanation)> {
+        if !self.is_comparable {
+            return None;
+        }
         if let Some(limit) = input.expected {
-            let explain = |is_raised| condition::rule_limit(limit, is_raised);
-            return Some(judge.judge(limit, self.counted, explain));
+            return Some((limit, Explanation::RuleLimit(limit)));
         }
         let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
         let p95 = duration_from_seconds(usual.p95 * input.size.unwrap_or(1.0))?;
         let limit = p95.saturating_mul(2).max(p95.saturating_add(MIN_EXCESS));
-        let explain = |is_raised| condition::earlier_runs(p95, usual.runs, is_raised);
-        Some(judge.judge(limit, self.counted, explain))
+        Some((limit, Explanation::EarlierRuns(p95, usual.runs)))
     }
 
     /// Updates the values that depend on the progress. If the progress falls, forgets the earlier

@@ -3,7 +3,6 @@
 
 use super::TrackedSubject;
 use super::context::SubjectEventContext;
-use crate::rules::Supersedes;
 use crate::track::books::Books;
 use crate::track::end_reason::End;
 use crate::track::operation::{Detections, Operation, OperationStart, Yielded};
@@ -167,6 +166,6 @@ fn candidate<'a>(
         what,
         detected,
         order: (rule_set, rule.map_or(0, |(index, _)| index)),
-        supersedes: rule.map_or(&Supersedes::Nothing, |(_, rule)| &rule.supersedes),
+        supersedes: rule.map_or(&[], |(_, rule)| &rule.supersedes),
     }
 }

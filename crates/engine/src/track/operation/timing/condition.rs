@@ -1,60 +1,78 @@
-//! The conditions `Overdue` (an operation takes longer than expected) and `Stalled` (the progress
-//! of an operation does not rise).
+//! The reasons and messages of the conditions `Overdue` and `Stalled`.
 
 use super::text;
 use ifo_api::live::State;
 use std::time::Duration;
 
-/// The reason and the message of a condition.
-pub type Explanation = (&'static str, String);
-
-/// Explains `Overdue` by the duration that the rule expects.
-pub fn rule_limit(limit: Duration, is_raised: bool) -> Explanation {
-    let (reason, longer) = if is_raised {
-        ("LongerThanExpected", "Longer")
-    } else {
-        ("AsExpected", "Not longer")
-    };
-    let limit = text(limit);
-    (
-        reason,
-        format!("{longer} than the {limit} that the rule expects."),
-    )
+/// The condition `Overdue` or `Stalled`.
+#[derive(Debug)]
+pub struct JudgedCondition {
+    /// True if the status of the condition is `True`.
+    pub is_raised: bool,
+    /// What the reason and the message are about.
+    pub explanation: Explanation,
 }
 
-/// Explains `Overdue` by the 95th percentile of the durations of earlier runs, and by the number of
-/// these runs.
-pub fn earlier_runs(p95: Duration, runs: u64, is_raised: bool) -> Explanation {
-    let (reason, longer) = if is_raised {
-        ("LongerThanUsual", "Much longer")
-    } else {
-        ("AsUsual", "Not much longer")
-    };
-    let p95 = text(p95);
-    (
-        reason,
-        format!("{longer} than the usual {p95} of {runs} runs."),
-    )
+/// What the reason and the message of a condition are about.
+#[derive(Clone, Copy, Debug)]
+pub enum Explanation {
+    /// The duration that the rule expects.
+    RuleLimit(Duration),
+    /// The 95th percentile of the durations of earlier runs, and the number of these runs.
+    EarlierRuns(Duration, u64),
+    /// The progress in percent, and the rule's `stalledAfter`.
+    Progress(u8, Duration),
+    /// The progress is 100 %.
+    ProgressComplete,
+    /// The limit may be exceeded, but time does not count, because the operation has this state. If
+    /// the state is `Progressing`, the watch of the subject is interrupted.
+    NotCounting(State),
 }
 
-/// Explains `Stalled` by the progress in percent and the rule's `stalledAfter`.
-pub fn progress(percent: u8, stalled_after: Duration, is_raised: bool) -> Explanation {
-    let limit = text(stalled_after);
-    if is_raised {
-        let message = format!("The progress has stayed at {percent}% for {limit} or longer.");
-        ("ProgressNotRising", message)
-    } else {
-        let message = format!("The progress rose within the last {limit}.");
-        ("ProgressRising", message)
+impl JudgedCondition {
+    /// Returns the reason and the message.
+    pub fn reason_and_message(&self) -> (&'static str, String) {
+        match (self.explanation, self.is_raised) {
+            (Explanation::RuleLimit(limit), true) => (
+                "LongerThanExpected",
+                format!("Longer than the {} that the rule expects.", text(limit)),
+            ),
+            (Explanation::RuleLimit(limit), false) => (
+                "AsExpected",
+                format!("Not longer than the {} that the rule expects.", text(limit)),
+            ),
+            (Explanation::EarlierRuns(p95, runs), true) => (
+                "LongerThanUsual",
+                format!("Much longer than the usual {} of {runs} runs.", text(p95)),
+            ),
+            (Explanation::EarlierRuns(p95, runs), false) => (
+                "AsUsual",
+                format!(
+                    "Not much longer than the usual {} of {runs} runs.",
+                    text(p95)
+                ),
+            ),
+            (Explanation::Progress(percent, limit), true) => {
+                let limit = text(limit);
+                let message =
+                    format!("The progress has stayed at {percent}% for {limit} or longer.");
+                ("ProgressNotRising", message)
+            }
+            (Explanation::Progress(_, limit), false) => (
+                "ProgressRising",
+                format!("The progress rose within the last {}.", text(limit)),
+            ),
+            (Explanation::ProgressComplete, _) => {
+                ("ProgressComplete", "The progress is 100%.".to_owned())
+            }
+            (Explanation::NotCounting(state), _) => {
+                let cause = match state {
+                    State::Progressing => "the watch of the subject is interrupted".to_owned(),
+                    state => format!("the operation is {}", state.name()),
+                };
+                let message = format!("Time does not count while {cause}.");
+                ("NotJudged", message)
+            }
+        }
     }
-}
-
-/// Explains why a condition is not raised, although its limit may be exceeded: only time in the
-/// state `Progressing` counts, and only while the watch of the subject is not interrupted.
-pub fn not_counting(state: State) -> Explanation {
-    let cause = match state {
-        State::Progressing => "the watch of the subject is interrupted".to_owned(),
-        state => format!("the operation is {}", state.name()),
-    };
-    ("NotJudged", format!("Time does not count while {cause}."))
 }
