@@ -5,7 +5,7 @@ use super::kinds::Kinds;
 use super::objects::ObjectStore;
 use super::world::World;
 use ifo_api::Gvr;
-use ifo_api::ruleset::{OperationRuleSet, Target};
+use ifo_api::ruleset::OperationRuleSet;
 use ifo_client::manifest;
 use std::path::Path;
 
@@ -35,8 +35,8 @@ fn manifests(wanted: &dyn Fn(&Gvr) -> bool) -> Vec<manifest::Object> {
     let texts = embedded(SHIPPED).into_iter().map(|(_, text)| text);
     let objects = texts.flat_map(|text| manifest::read(&text).unwrap_or_default());
     let is_wanted = |object: &manifest::Object| {
-        let target = serde_json::from_value::<Target>(object.json["spec"]["target"].clone());
-        target.is_ok_and(|target| wanted(&target.gvr()))
+        let target = serde_json::from_value::<Gvr>(object.json["spec"]["target"].clone());
+        target.is_ok_and(|target| wanted(&target))
     };
     objects.filter(is_wanted).collect()
 }
@@ -61,7 +61,7 @@ mod tests {
             let name = rule_set.metadata.name.expect("a rule set has a name");
             let rules = compile(&name, &rule_set.spec);
             let rules = rules.unwrap_or_else(|invalid| panic!("{name}: {invalid:?}"));
-            let target = rule_set.spec.target.gvr();
+            let target = rule_set.spec.target.clone();
             let book = RuleBook::new(1, target, String::new(), true, vec![Arc::new(rules)]);
             assert_ne!(book.projection, whole, "{name}");
         }

@@ -90,7 +90,7 @@ impl FeedTask {
     pub(super) async fn run(mut self, delay: Option<Duration>, resync: Duration) -> Option<()> {
         if let Some(delay) = delay {
             self.set_state("lost");
-            let event = self.detector.lost();
+            let event = FeedEvent::Lost;
             self.send(event).await?;
             let failure = Some(ENDED_UNEXPECTEDLY.to_owned());
             self.report_state(failure).await?;
@@ -130,8 +130,8 @@ impl FeedTask {
                 }
             }
             self.detector.settle();
-            if self.detector.spent() >= MAX_TURN {
-                self.detector.reset_spent();
+            if *self.detector.spent() >= MAX_TURN {
+                *self.detector.spent() = Duration::ZERO;
                 tokio::task::yield_now().await;
             }
         }
@@ -154,7 +154,7 @@ impl FeedTask {
                 self.lag.changes.end();
                 if !is_resyncing {
                     // The task now waits, so other tasks can run.
-                    self.detector.reset_spent();
+                    *self.detector.spent() = Duration::ZERO;
                 }
                 Poll::Pending
             }
@@ -228,7 +228,7 @@ impl FeedTask {
             Raw::Lost(lost) => {
                 self.is_relisting = false;
                 self.set_state("lost");
-                let event = self.detector.lost();
+                let event = FeedEvent::Lost;
                 let failure = failure_text(&lost, &self.source.target);
                 self.send(event).await?;
                 self.report_state(Some(failure)).await

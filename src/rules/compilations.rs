@@ -30,7 +30,7 @@ pub fn compile_on_thread(
         // The processor time of this thread: a rule set must not be refused only because other
         // processes use the processor. The receiver is dropped when this replica stops to lead.
         let is_over = || processor_time() > MAX_COMPILE_TIME || done.is_closed();
-        let compiled = compile_within(&name, &spec, &is_over);
+        let compiled = compile_within(&name, &spec, None, &is_over);
         let _ = done.send(compiled);
     };
     // The thread is not joined, so that it does not delay the end of the process.

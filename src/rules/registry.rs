@@ -66,7 +66,7 @@ impl Registry {
             if *known.spec == spec {
                 return;
             }
-            known.target = Arc::new(spec.target.gvr());
+            known.target = Arc::new(spec.target.clone());
             known.spec = Arc::new(spec);
             known.arrived = self.compilations;
             known.compiled = None;
@@ -75,7 +75,7 @@ impl Registry {
             let known = RegisteredRuleSet {
                 uid: metadata.uid,
                 generation: metadata.generation,
-                target: Arc::new(spec.target.gvr()),
+                target: Arc::new(spec.target.clone()),
                 spec: Arc::new(spec),
                 arrived: self.compilations,
                 compiled: None,

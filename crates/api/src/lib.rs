@@ -24,6 +24,8 @@ pub use object::Object;
 pub use printable::{is_unprintable, printable};
 pub use text::Text;
 
+use ruleset::constraints;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -36,13 +38,21 @@ pub const LIVE_GROUP: &str = "live.ifo.kubevirt.io";
 pub const VERSION: &str = "v1alpha1";
 
 /// The identity of a resource in discovery: group, version and plural.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub struct Gvr {
-    /// API group, such as `kubevirt.io`. Empty for the core group.
+    /// API group, such as `kubevirt.io`; `""` is the core group. The groups `ifo.kubevirt.io` and
+    /// `live.ifo.kubevirt.io` are refused: the server does not detect operations on its own
+    /// objects.
+    #[schemars(length(max = 253), regex(pattern = constraints::GROUP))]
     pub group: String,
     /// API version, such as `v1`.
+    #[schemars(length(min = 1, max = 63), regex(pattern = constraints::DNS_1035_LABEL))]
     pub version: String,
-    /// Plural of the resource in lower case, such as `virtualmachines`.
+    /// Plural resource name in lower case, such as `virtualmachines`. Subresources cannot
+    /// be watched.
+    #[schemars(length(min = 1, max = 63), regex(pattern = constraints::DNS_1035_LABEL))]
     pub resource: String,
 }
 

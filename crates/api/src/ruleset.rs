@@ -9,12 +9,12 @@
 //! set. The limits bound the work that one rule set can cause in the server. They also keep the
 //! validation rules of the schema below the cost limit of the kube-apiserver.
 
-mod constraints;
+pub(crate) mod constraints;
+use crate::Gvr;
 use constraints::{
-    DNS_1035_LABEL, DNS_LABEL, DURATION, GROUP, IDENTIFIER, KEY_IS_QUALIFIED, KEY_IS_UNRESERVED,
-    KEY_NEEDS_LIST, KEYS_ARE_QUALIFIED, KEYS_ARE_UNRESERVED, MAX_KEY, NOT_QUALIFIED,
-    OPERATION_OR_ALL, OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS,
-    TEXT_NEEDS_OUTCOME, VALUE,
+    DNS_LABEL, DURATION, IDENTIFIER, KEY_IS_QUALIFIED, KEY_IS_UNRESERVED, KEY_NEEDS_LIST,
+    KEYS_ARE_QUALIFIED, KEYS_ARE_UNRESERVED, MAX_KEY, NOT_QUALIFIED, OPERATION_OR_ALL,
+    OPTIONAL_VALUE, OWN_GROUP, RESERVED_KEY, STALL_NEEDS_PROGRESS, TEXT_NEEDS_OUTCOME, VALUE,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
 use kube::CustomResource;
@@ -140,7 +140,7 @@ pub struct OperationRuleSetSpec {
     #[schemars(extend("x-kubernetes-validations" = [
         {"rule": "!(self.group in ['ifo.kubevirt.io', 'live.ifo.kubevirt.io'])", "message": OWN_GROUP, "fieldPath": ".group", "reason": "FieldValueForbidden"}
     ]))]
-    pub target: Target,
+    pub target: Gvr,
     /// Selects objects of the target by their labels. Without a selector, the server evaluates the
     /// rules on all objects. If an object no longer matches the selector, the rules no longer
     /// detect operations on this object.
@@ -199,35 +199,6 @@ pub struct OperationRuleSetSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub nodes: Option<String>,
-}
-
-/// The resource that a rule set watches, as discovery names it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// API group, such as `kubevirt.io`; `""` is the core group. The groups `ifo.kubevirt.io` and
-    /// `live.ifo.kubevirt.io` are refused: the server does not detect operations on its own
-    /// objects.
-    #[schemars(length(max = 253), regex(pattern = GROUP))]
-    pub group: String,
-    /// API version, such as `v1`.
-    #[schemars(length(min = 1, max = 63), regex(pattern = DNS_1035_LABEL))]
-    pub version: String,
-    /// Plural resource name in lower case, such as `virtualmachines`. Subresources cannot
-    /// be watched.
-    #[schemars(length(min = 1, max = 63), regex(pattern = DNS_1035_LABEL))]
-    pub resource: String,
-}
-
-impl Target {
-    /// Returns the resource as a [`Gvr`](crate::Gvr).
-    pub fn gvr(&self) -> crate::Gvr {
-        crate::Gvr {
-            group: self.group.clone(),
-            version: self.version.clone(),
-            resource: self.resource.clone(),
-        }
-    }
 }
 
 /// The name of an operation, with the CEL expressions that detect and describe the operation.

@@ -133,7 +133,7 @@ impl ListedRuleSet {
         let mut operations = spec.rules.iter().map(|it| &it.operation);
         let is_wanted = |name: &String| is_empty_or_contains(&filters.operation, name);
         is_empty_or_contains(&filters.component, &spec.component)
-            && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target.gvr())))
+            && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target)))
             && (filters.operation.is_empty() || operations.any(is_wanted))
             && (filters.node.is_empty() || spec.nodes.is_some())
             && filters.namespace.as_ref().is_none_or(namespace)

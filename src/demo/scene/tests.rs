@@ -123,7 +123,7 @@ fn rule_books(objects: &ObjectStore) -> Vec<RuleBook> {
             .name
             .expect("shipped rule sets have a name");
         let compiled = compile(&name, &rule_set.spec).expect("the shipped rules are valid");
-        let target = rule_set.spec.target.gvr();
+        let target = rule_set.spec.target.clone();
         by_target
             .entry(target)
             .or_default()

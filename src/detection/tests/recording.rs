@@ -169,7 +169,7 @@ pub(super) fn shipped_rules() -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
             .as_deref()
             .expect("shipped rule sets have a name");
         let compiled = compile(name, &rule_set.spec).expect("the shipped rules are valid");
-        let of_target = targets.entry(rule_set.spec.target.gvr()).or_default();
+        let of_target = targets.entry(rule_set.spec.target.clone()).or_default();
         of_target.push(Arc::new(compiled));
     }
     targets

@@ -283,7 +283,7 @@ impl SimulatedFeed {
                 }
             }
             // Simulates an interruption of the watch.
-            self.feed(&source, Some(detector.lost())).await;
+            self.feed(&source, Some(FeedEvent::Lost)).await;
             self.random_delay(3_000).await;
         }
     }

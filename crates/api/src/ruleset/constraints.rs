@@ -8,9 +8,9 @@ pub(super) const OPTIONAL_VALUE: &str = "^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9
 /// Pattern of a DNS label (RFC 1123), such as the name of a namespace.
 pub(super) const DNS_LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 /// Pattern of a DNS label that begins with a letter (RFC 1035), for versions and resources.
-pub(super) const DNS_1035_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
+pub(crate) const DNS_1035_LABEL: &str = "^[a-z]([-a-z0-9]*[a-z0-9])?$";
 /// Pattern of an API group: a DNS subdomain, or an empty string for the core group.
-pub(super) const GROUP: &str =
+pub(crate) const GROUP: &str =
     "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
 
 /// Maximum length of a label key: a DNS subdomain of 253 characters, a slash, and a name of 63

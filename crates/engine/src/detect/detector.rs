@@ -125,15 +125,10 @@ impl Detector {
         self
     }
 
-    /// Returns the time that evaluations have taken since the last call of
-    /// [`Detector::reset_spent`].
-    pub fn spent(&self) -> Duration {
-        self.budgets.spent()
-    }
-
-    /// Resets the result of [`Detector::spent`] to zero.
-    pub fn reset_spent(&mut self) {
-        self.budgets.reset_spent();
+    /// Returns the time that evaluations have taken. The caller sets it to zero when it lets other
+    /// feeds run. Without a clock, the time is always zero.
+    pub fn spent(&mut self) -> &mut Duration {
+        &mut self.budgets.spent
     }
 
     /// Returns the rule book.
@@ -187,15 +182,28 @@ impl Detector {
         self.unknown.settle();
     }
 
-    /// Handles an interruption of the watch. Returns the message for the tracker.
-    pub fn lost(&mut self) -> FeedEvent {
-        FeedEvent::Lost
-    }
-
     /// Evaluates the rules on an object that was listed, added or modified. Returns None if `json`
     /// does not contain the identity of the object.
     pub fn applied(&mut self, json: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
-        self.evaluate(json, now)
+        let doc = match Doc::parse(json, &self.book.projection) {
+            Ok(doc) => doc,
+            Err(error) => return self.evaluate_undecodable(json, &error.into(), now),
+        };
+        let (meter, budgets) = (&*self.meter, &mut self.budgets);
+        let evaluation = evaluate::evaluate_within(&self.book, &doc, now.wall, meter, budgets);
+        if let Ok(evaluation) = &evaluation {
+            let identity = || evaluation.subject.identity(&self.book.target);
+            self.stored
+                .evaluated(identity, evaluation, || doc.to_json());
+        }
+        self.unknown.update_throttled(&self.budgets);
+        match evaluation {
+            Ok(evaluation) => Some(self.record_evaluation(evaluation, now)),
+            Err(error) => {
+                tracing::warn!(gvr = %self.book.target, %error, "an object without a name was not evaluated");
+                None
+            }
+        }
     }
 
     /// Handles a `DELETED` event. `json` is the last state of the object. Returns None if `json` does
@@ -251,7 +259,7 @@ impl Detector {
         let (identity, fields) = self.stored.next(after)?;
         let fields = fields.clone();
         self.resync_position = Some(Bound::Excluded(identity.clone()));
-        let mut found = self.evaluate(&fields, now)?;
+        let mut found = self.applied(&fields, now)?;
         found.evaluation.changed = None;
         Some(found)
     }
@@ -273,29 +281,6 @@ impl Detector {
     /// The caller must call this function after each resync.
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         self.unknown.wants_list(now.steady, self.stored.has_room())
-    }
-
-    /// Evaluates the rules on an object.
-    fn evaluate(&mut self, json: &[u8], now: ClockReading) -> Option<EvaluatedObject> {
-        let doc = match Doc::parse(json, &self.book.projection) {
-            Ok(doc) => doc,
-            Err(error) => return self.evaluate_undecodable(json, &error.into(), now),
-        };
-        let (meter, budgets) = (&*self.meter, &mut self.budgets);
-        let evaluation = evaluate::evaluate_within(&self.book, &doc, now.wall, meter, budgets);
-        if let Ok(evaluation) = &evaluation {
-            let identity = || evaluation.subject.identity(&self.book.target);
-            self.stored
-                .evaluated(identity, evaluation, || doc.to_json());
-        }
-        self.unknown.update_throttled(&self.budgets);
-        match evaluation {
-            Ok(evaluation) => Some(self.record_evaluation(evaluation, now)),
-            Err(error) => {
-                tracing::warn!(gvr = %self.book.target, %error, "an object without a name was not evaluated");
-                None
-            }
-        }
     }
 
     /// Handles an object that exists, but cannot be decoded. Its operations do not change, and a

@@ -1,7 +1,8 @@
 //! Generates `ClusterRole` objects that allow `ifo-apiserver` (here in short the server) to watch
 //! the targets of rule sets. A target is a resource that a rule set names.
 
-use ifo_api::ruleset::{AGGREGATE_LABEL, Target};
+use ifo_api::Gvr;
+use ifo_api::ruleset::AGGREGATE_LABEL;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +20,7 @@ pub fn role_name(component: &str) -> String {
 
 /// Returns a ClusterRole that allows the server to watch `targets`. The order of the targets does
 /// not change the result.
-pub fn cluster_role<'a>(name: &str, targets: impl IntoIterator<Item = &'a Target>) -> ClusterRole {
+pub fn cluster_role<'a>(name: &str, targets: impl IntoIterator<Item = &'a Gvr>) -> ClusterRole {
     let mut groups: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for target in targets {
         let resources = groups.entry(&target.group).or_default();
@@ -46,8 +47,8 @@ pub fn cluster_role<'a>(name: &str, targets: impl IntoIterator<Item = &'a Target
 mod tests {
     use super::*;
 
-    fn target(group: &str, resource: &str) -> Target {
-        Target {
+    fn target(group: &str, resource: &str) -> Gvr {
+        Gvr {
             group: group.into(),
             version: "v1".into(),
             resource: resource.into(),

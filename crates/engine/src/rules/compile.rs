@@ -82,37 +82,22 @@ impl RuleSetError {
     }
 }
 
-/// Compiles a rule set like [`compile_within`], but without a limit of time.
+/// Compiles a rule set like [`compile_within`], but without a schema and a limit of time.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
-    compile_within(name, spec, &|| false)
-}
-
-/// Compiles a rule set like [`compile`], and checks its expressions against the schema of the
-/// target. The evaluation does not depend on the schema.
-pub fn compile_with_schema(
-    name: &str,
-    spec: &OperationRuleSetSpec,
-    schema: &dyn ObjectSchema,
-) -> Result<RuleSet, Vec<RuleSetError>> {
-    compile_rule_set(name, spec, Some(schema), &|| false)
+    compile_within(name, spec, None, &|| false)
 }
 
 /// Compiles a rule set. Returns up to [`MAX_ERRORS`] errors, not only the first. But some errors of
 /// an expression hide its other errors. For example, if the syntax is wrong, the types are not
 /// checked.
 ///
+/// If `schema` is the schema of the target, the expressions are checked against it. The evaluation
+/// does not depend on the schema.
+///
 /// The compiler calls `is_over` before each expression. If the result is true, the compiler stops
 /// with an error that says that the time [`MAX_COMPILE_TIME`] is over. The size of an expression is
 /// limited, so the compiler calls `is_over` often.
 pub fn compile_within(
-    name: &str,
-    spec: &OperationRuleSetSpec,
-    is_over: &dyn Fn() -> bool,
-) -> Result<RuleSet, Vec<RuleSetError>> {
-    compile_rule_set(name, spec, None, is_over)
-}
-
-fn compile_rule_set(
     name: &str,
     spec: &OperationRuleSetSpec,
     schema: Option<&dyn ObjectSchema>,
@@ -331,8 +316,9 @@ impl Compiler<'_> {
         }
         let key = ifo_cel::compile_with_all_errors("item", ResultKind::Key, inner, self.schema);
         if key.is_err() {
-            let wrong = lint::elements_without_key(&rule.operation, list);
-            self.invalid.push(wrong);
+            let field = format!("rules[{}].forEach", rule.operation);
+            let reason = "the elements are neither strings nor ints";
+            self.invalid.push(lint::needs_item_key(field, list, reason));
         }
         key.ok()
     }

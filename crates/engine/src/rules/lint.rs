@@ -74,37 +74,21 @@ fn problem_with(name: &str, text: &str) -> Option<(String, Option<String>)> {
 pub(super) fn missing_item_key(rule: &CompiledRule) -> Option<RuleSetError> {
     let mut programs = rule.programs.iter();
     let (name, program) = programs.find(|(_, program)| program.reads_field_of_item())?;
-    let source = program.source();
-    let is_in_word = |c: char| c.is_alphanumeric() || c == '_';
-    let is_name = |at: &usize| {
-        !source[..*at].ends_with(is_in_word) && !source[at + 4..].starts_with(is_in_word)
-    };
-    let mut found = source.match_indices("item").map(|(at, _)| at);
-    let at = found.find(is_name).unwrap_or_default();
-    let error = needs_item_key(source, at, "an element with fields cannot be a key");
     let field = format!("rules[{}].{name}", rule.operation);
-    Some(RuleSetError::in_expression(field, source, error))
+    let reason = "an element with fields cannot be a key";
+    Some(needs_item_key(field, program.source(), reason))
 }
 
-/// Returns the error for a rule without `itemKey` whose `forEach` yields elements that are neither
-/// strings nor ints. `list` is the expression of `forEach`.
-pub(super) fn elements_without_key(operation: &str, list: &str) -> RuleSetError {
-    let at = expression_start(list);
-    let error = needs_item_key(list, at, "the elements are neither strings nor ints");
-    RuleSetError::in_expression(format!("rules[{operation}].forEach"), list, error)
-}
-
-/// Returns the error for a missing `itemKey`. `at` is the byte of `source` that the error points to.
-fn needs_item_key(source: &str, at: usize, reason: &str) -> CompileError {
-    let before = &source[..at];
-    let line = before.rsplit('\n').next().unwrap_or_default();
-    let (line, column) = (1 + before.matches('\n').count(), 1 + line.chars().count());
-    CompileError {
+/// Returns the error for a rule without `itemKey`. `source` is the expression in `field`, which shows
+/// that the elements are no keys.
+pub(super) fn needs_item_key(field: String, source: &str, reason: &str) -> RuleSetError {
+    let error = CompileError {
         message: format!("the rule needs itemKey, because {reason}"),
-        line,
-        column,
+        line: 1,
+        column: 1,
         hint: Some("for example, add itemKey: item.name".to_owned()),
-    }
+    };
+    RuleSetError::in_expression(field, source, error)
 }
 
 /// Returns the warnings of a rule set that compiles: texts that are compared as if they were times.
@@ -141,18 +125,6 @@ pub(super) fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (
         .iter()
         .map(|nodes| ("nodes".to_owned(), &**nodes));
     variables.chain(rules).chain(labels).chain(nodes)
-}
-
-/// Returns the byte at which an expression starts, after white space and comments.
-fn expression_start(source: &str) -> usize {
-    let mut rest = source.trim_start();
-    while let Some(comment) = rest.strip_prefix("//") {
-        rest = comment
-            .split_once('\n')
-            .map_or("", |(_, next)| next)
-            .trim_start();
-    }
-    source.len() - rest.len()
 }
 
 #[cfg(test)]
@@ -199,7 +171,7 @@ mod tests {
             ),
             (
                 "expression: has(item.started)\n  forEach: object.status.vms",
-                "rules[Moving].expression: 1:5: the rule needs itemKey, because an element with fields cannot be a key (hint: for example, add itemKey: item.name)",
+                "rules[Moving].expression: 1:1: the rule needs itemKey, because an element with fields cannot be a key (hint: for example, add itemKey: item.name)",
             ),
             (
                 "expression: object.a\n  forEach: \"object.parts.map(p, {'p': p})\"",
@@ -235,19 +207,6 @@ mod tests {
             let spec = spec(fields);
             compile("x", &spec).expect(fields);
             assert_eq!(texts(&warnings(&spec)), [""; 0], "{fields}");
-        }
-    }
-
-    #[test]
-    fn the_start_of_an_expression_is_after_white_space_and_comments() {
-        for (source, place) in [
-            ("'x'", (1, 1)),
-            ("  'x'", (1, 3)),
-            ("// é\n // Why.\n 'x'", (3, 2)),
-            ("// only", (1, 8)),
-        ] {
-            let error = needs_item_key(source, expression_start(source), "");
-            assert_eq!((error.line, error.column), place, "{source}");
         }
     }
 }

@@ -20,8 +20,8 @@ pub use activity::{
     Activity, EvaluationFailure, Fact, OperationBound, ReachedBound, Report, UnknownDetections,
 };
 pub use compile::{
-    MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_with_schema,
-    compile_within, expression_bytes,
+    MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_within,
+    expression_bytes,
 };
 pub use evaluation_error::EvaluationError;
 pub(crate) use evaluation_time::EvaluationInstant;

@@ -11,9 +11,9 @@ use super::RuleSetError;
 use super::lint::expressions;
 use ifo_api::ruleset::{
     MAX_EXPRESSION, MAX_LABELS, MAX_NAMESPACES, MAX_RULES, MAX_VARIABLES, MAX_WAIT_SECONDS,
-    OperationRuleSetSpec, Rule, Target,
+    OperationRuleSetSpec, Rule,
 };
-use ifo_api::{GROUP, LIVE_GROUP, duration, labels};
+use ifo_api::{GROUP, Gvr, LIVE_GROUP, duration, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -86,7 +86,7 @@ impl RuleSetCheck {
         );
     }
 
-    fn target(&mut self, target: &Target) {
+    fn target(&mut self, target: &Gvr) {
         let group = &*target.group;
         let message =
             format_args!("target: group {group:?} belongs to this server and cannot be watched");

@@ -11,7 +11,7 @@ use crate::connect::Connect;
 use crate::output::{complain, print};
 use crate::problem::Problem;
 use ifo_api::Gvr;
-use ifo_engine::rules::{compile_with_schema, warnings};
+use ifo_engine::rules::{compile_within, warnings};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -104,7 +104,12 @@ fn errors_with_schema(
         }
         return Vec::new();
     };
-    let compiled = compile_with_schema(&rule_set.compiled.name, &rule_set.spec, &schema);
+    let compiled = compile_within(
+        &rule_set.compiled.name,
+        &rule_set.spec,
+        Some(&schema),
+        &|| false,
+    );
     let errors = compiled.err().into_iter().flatten();
     errors
         .map(|error| InputFault::of(&error).at(location))

@@ -26,7 +26,7 @@ pub(super) struct CompiledRuleSet {
 impl CompiledRuleSet {
     /// Returns the target of the rule set (the resource that it watches).
     pub(super) fn target(&self) -> Gvr {
-        self.spec.target.gvr()
+        self.spec.target.clone()
     }
 }
 
@@ -97,7 +97,7 @@ fn decode(spec: &Value) -> Result<OperationRuleSetSpec, String> {
 fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<Arc<RuleSet>, Vec<InputFault>> {
     let start = Instant::now();
     let is_over = || start.elapsed() > MAX_COMPILE_TIME;
-    let compiled = compile_within(name, spec, &is_over).map(Arc::new);
+    let compiled = compile_within(name, spec, None, &is_over).map(Arc::new);
     compiled.map_err(|errors| errors.iter().map(InputFault::of).collect())
 }
 

@@ -26,8 +26,8 @@ const MAX_SHARE: u64 = 2_000;
 #[derive(Debug, Default)]
 pub struct RuleSetBudgets {
     time: Arc<EvaluationTime>,
-    /// Time that evaluations have taken since the last [`RuleSetBudgets::reset_spent`].
-    spent: Duration,
+    /// Time that evaluations have taken. Zero without a clock.
+    pub spent: Duration,
 }
 
 /// The remaining steps for the evaluations on one object.
@@ -76,17 +76,6 @@ impl RuleSetBudgets {
             self.time.may_evaluate(account, now.at);
         }
         account.is_exhausted()
-    }
-
-    /// Returns the time that evaluations have taken since the last
-    /// [`RuleSetBudgets::reset_spent`]. Zero without a clock.
-    pub fn spent(&self) -> Duration {
-        self.spent
-    }
-
-    /// Resets the result of [`RuleSetBudgets::spent`] to zero.
-    pub fn reset_spent(&mut self) {
-        self.spent = Duration::ZERO;
     }
 }
 

@@ -31,7 +31,7 @@ fn expressions_that_are_too_large_together_are_refused_before_they_are_compiled(
     let rules: Vec<_> = names.iter().map(|name| (&**name, &*long)).collect();
     assert!(compile("a", &spec(&[], &rules[..32])).is_ok());
     let must_not_ask = || panic!("the rule set must not be compiled");
-    let invalid = compile_within("a", &spec(&[], &rules), &must_not_ask).unwrap_err();
+    let invalid = compile_within("a", &spec(&[], &rules), None, &must_not_ask).unwrap_err();
     let size = 33 * (long.len() + "'Failing'".len());
     let expected =
         format!("the expressions of the rule set have {size} bytes together, more than 131072");
@@ -52,7 +52,7 @@ fn the_compiler_stops_when_the_time_is_over_and_names_the_field() {
     ] {
         let left = Cell::new(calls);
         let is_over = || left.replace(left.get().saturating_sub(1)) == 0;
-        let invalid = compile_within("a", &spec, &is_over).unwrap_err();
+        let invalid = compile_within("a", &spec, None, &is_over).unwrap_err();
         let expected = format!("{field}: the rule set takes more than 5 s to compile");
         assert_eq!(texts(&invalid), [expected], "{calls}");
     }
@@ -68,7 +68,7 @@ fn the_compiler_stops_after_many_errors() {
         compiled.set(compiled.get() + 1);
         false
     };
-    let invalid = compile_within("a", &spec(&[], &rules), &count).unwrap_err();
+    let invalid = compile_within("a", &spec(&[], &rules), None, &count).unwrap_err();
     assert_eq!(invalid.len(), MAX_ERRORS);
     assert!(compiled.get() < 64, "{} expressions", compiled.get());
 }
