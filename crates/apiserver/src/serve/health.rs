@@ -7,11 +7,10 @@
 use super::answer::responses::{json, plain};
 use super::{Readiness, ServerState, VersionInfo};
 use axum::Router;
-use axum::body::Body;
 use axum::extract::State;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
-use http::{HeaderValue, StatusCode, Uri, header};
+use http::{StatusCode, Uri, header};
 use std::sync::Arc;
 
 /// The name of a health check, and the function that returns true if the check passes.
@@ -64,7 +63,7 @@ fn combined_probe(
 fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
     get(async move |State(shared): State<Arc<ServerState>>| {
         if (check.1)(&shared.server.readiness) {
-            return ok("ok");
+            return plain(StatusCode::OK, "ok");
         }
         let reason = shared.server.hooks.unready_reason();
         // The reason from the hooks describes the role of this replica and the state of its copy of
@@ -73,7 +72,7 @@ fn single_probe(check: HealthCheck) -> MethodRouter<Arc<ServerState>> {
         let reason = reason.as_deref().unwrap_or(WITHHELD);
         plain(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("internal server error: {reason}"),
+            format!("internal server error: {reason}\n"),
         )
     })
 }
@@ -102,23 +101,17 @@ fn run_checks(name: &str, checks: &[HealthCheck], readiness: &Readiness, uri: &U
     if failed {
         return plain(
             StatusCode::INTERNAL_SERVER_ERROR,
-            format!("{report}{name} check failed"),
+            format!("{report}{name} check failed\n"),
         );
     }
     if name == "readyz" {
         readiness.set_was_ready();
     }
     if options.iter().any(|(key, _)| key == "verbose") {
-        ok(format!("{report}{name} check passed\n"))
+        plain(StatusCode::OK, format!("{report}{name} check passed\n"))
     } else {
-        ok("ok")
+        plain(StatusCode::OK, "ok")
     }
-}
-
-fn ok(text: impl Into<Body>) -> Response {
-    let mut response = plain(StatusCode::OK, "");
-    *response.body_mut() = text.into();
-    response
 }
 
 /// Serves the version of this server, as other aggregated API servers do.
@@ -151,10 +144,10 @@ async fn version(State(shared): State<Arc<ServerState>>) -> Response {
 }
 
 async fn metrics(State(shared): State<Arc<ServerState>>) -> Response {
-    let mut response = Response::new(Body::from((shared.server.render_metrics)()));
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8"),
-    );
-    response
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    (
+        [(header::CONTENT_TYPE, kind)],
+        (shared.server.render_metrics)(),
+    )
+        .into_response()
 }

@@ -28,21 +28,18 @@ pub trait Hooks: Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns the error for the client if the resource must not be read now.
-    fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
-        let _ = resource;
+    fn before_read(&self, _resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
         Ok(false)
     }
 
     /// Adds headers to the answer to a list or a watch.
-    fn add_headers<'a>(&'a self, read: Read<'a>, response: &'a mut Response) -> BoxFuture<'a, ()> {
-        let _ = (read, response);
+    fn add_headers<'a>(&'a self, _: Read<'a>, _response: &'a mut Response) -> BoxFuture<'a, ()> {
         Box::pin(ready(()))
     }
 
     /// Returns a future that ends a watch when the future completes. The server calls this method
     /// when a watch of the resource starts. None if the watch ends only for other reasons.
-    fn watch_end(&self, resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
-        let _ = resource;
+    fn watch_end(&self, _resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
         None
     }
 
@@ -52,8 +49,7 @@ pub trait Hooks: Send + Sync + 'static {
     /// If the headers claim this, the server authorizes the user for this access, and refuses the
     /// request if the user does not have it. The requests of all other replicas share a limit of
     /// their own, and do not count in the limits of clients.
-    fn required_access_of_peer(&self, headers: &HeaderMap) -> Option<Attributes> {
-        let _ = headers;
+    fn required_access_of_peer(&self, _headers: &HeaderMap) -> Option<Attributes> {
         None
     }
 
@@ -65,17 +61,15 @@ pub trait Hooks: Send + Sync + 'static {
     /// Returns the error for the other replica if this replica must refuse its request.
     fn peer_stream_end(
         &self,
-        headers: &HeaderMap,
+        _headers: &HeaderMap,
     ) -> Result<Option<CancellationToken>, ErrorStatus> {
-        let _ = headers;
         Ok(None)
     }
 
     /// Returns the scope of the answer when another replica lists or watches `scope` of the
     /// resource. For example, the answer can cover all collections, so that one watch copies the
     /// whole store.
-    fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
-        let _ = resource;
+    fn scope_of_peer(&self, _resource: &ResourceInfo, scope: Scope) -> Scope {
         scope
     }
 

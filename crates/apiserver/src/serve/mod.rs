@@ -170,15 +170,6 @@ impl ServerState {
                 && resource.plural == request.resource
         })
     }
-
-    fn new(server: ServerParameters, resources: Vec<ResourceInfo>, is_filtered: bool) -> Self {
-        Self {
-            resources,
-            is_filtered,
-            load: LoadLimits::new(&server.limits),
-            server,
-        }
-    }
 }
 
 /// The server and its resources.
@@ -191,12 +182,16 @@ struct Api<M: Model> {
 /// before they reach a route.
 pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>>) -> Router {
     let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info).collect();
-    let is_filtered = resources.iter().any(|it| it.visibility.is_some());
     let discovery = discovery::routes(&infos, server.served_by_other_router);
     let openapi = openapi::routes(server.title, &server.version, &resources);
     let further = std::mem::take(&mut server.routes);
     let public = std::mem::take(&mut server.public_routes);
-    let shared = Arc::new(ServerState::new(server, infos, is_filtered));
+    let shared = Arc::new(ServerState {
+        resources: infos,
+        is_filtered: resources.iter().any(|it| it.visibility.is_some()),
+        load: LoadLimits::new(&server.limits),
+        server,
+    });
     let api = Arc::new(Api {
         shared: Arc::clone(&shared),
         resources: resources.into_iter().map(Arc::new).collect(),
@@ -263,7 +258,9 @@ async fn resource<M: Model>(
     let user = peer_end.is_none().then(|| restricted(resource, admitted));
     let user = user.flatten();
     let is_filtered = match &user {
-        Some(user) => user.is_filtered(&request.namespace).await?,
+        Some(RestrictedUser { user, visibility }) => {
+            visibility.is_filtered(user, &request.namespace).await?
+        }
         None => false,
     };
     let read = Read {

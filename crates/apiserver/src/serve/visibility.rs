@@ -93,24 +93,9 @@ pub trait View<M: Model>: Send + Sync {
 
 /// The user of a request if objects can be hidden from this user, and the [`Visibility`] that
 /// decides which objects the user sees.
-pub struct RestrictedUser<M: Model> {
-    pub(super) user: User,
-    pub(super) visibility: Arc<dyn Visibility<M>>,
-}
-
-impl<M: Model> RestrictedUser<M> {
-    /// Returns true if objects in the namespace can be hidden from the user.
-    pub async fn is_filtered(&self, namespace: &str) -> Result<bool, ErrorStatus> {
-        self.visibility.is_filtered(&self.user, namespace).await
-    }
-
-    /// Returns the view of the user on these objects.
-    pub async fn view(
-        &self,
-        objects: ViewedObjects<'_, M>,
-    ) -> Result<Box<dyn View<M>>, ErrorStatus> {
-        self.visibility.view(&self.user, objects).await
-    }
+pub(super) struct RestrictedUser<M: Model> {
+    pub user: User,
+    pub visibility: Arc<dyn Visibility<M>>,
 }
 
 /// Lets other tasks run during a loop over many objects. `number` is the position of the current
@@ -137,7 +122,7 @@ pub async fn visible_objects<M: Model>(
         continues: false,
     };
     let view = match user {
-        Some(user) => user.view(viewed).await?,
+        Some(RestrictedUser { user, visibility }) => visibility.view(user, viewed).await?,
         None => return Ok(objects),
     };
     let mut visible = Vec::with_capacity(objects.len());

@@ -276,20 +276,13 @@ impl IntoResponse for ErrorStatus {
     fn into_response(self) -> Response {
         let mut body = self.json();
         body.push(b'\n');
-        let mut response = json(body);
         let code = self.0.code.and_then(|code| u16::try_from(code).ok());
-        *response.status_mut() = code
-            .and_then(|code| StatusCode::from_u16(code).ok())
-            .unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let headers = response.headers_mut();
-        headers.insert(
-            header::X_CONTENT_TYPE_OPTIONS,
-            HeaderValue::from_static("nosniff"),
-        );
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok());
+        let code = code.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let no_sniff = [(header::X_CONTENT_TYPE_OPTIONS, "nosniff")];
         let details = self.0.details.unwrap_or_default();
-        if let Some(seconds) = details.retry_after_seconds {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
-        response
+        let retry_after = details.retry_after_seconds;
+        let retry_after = retry_after.map(|it| [(header::RETRY_AFTER, HeaderValue::from(it))]);
+        (code, no_sniff, retry_after, json(body)).into_response()
     }
 }

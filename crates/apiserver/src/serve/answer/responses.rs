@@ -1,35 +1,22 @@
 //! Creates responses from encoded bodies, and shortens texts of clients.
 
 use axum::body::Body;
-use axum::response::Response;
-use http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 
 /// Returns a response with a JSON body.
 pub fn json(body: impl Into<Body>) -> Response {
-    let mut response = Response::new(body.into());
-    response.headers_mut().insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("application/json"),
-    );
-    response
+    ([(CONTENT_TYPE, "application/json")], body.into()).into_response()
 }
 
-/// Returns a response with plain text, followed by a line feed.
-pub fn plain(code: StatusCode, text: impl Into<String>) -> Response {
-    let mut text = text.into();
-    text.push('\n');
-    let mut response = Response::new(Body::from(text));
-    *response.status_mut() = code;
-    let headers = response.headers_mut();
-    headers.insert(
-        header::CONTENT_TYPE,
-        HeaderValue::from_static("text/plain; charset=utf-8"),
-    );
-    headers.insert(
-        header::X_CONTENT_TYPE_OPTIONS,
-        HeaderValue::from_static("nosniff"),
-    );
-    response
+/// Returns a response with plain text.
+pub fn plain(code: StatusCode, text: impl Into<Body>) -> Response {
+    let headers = [
+        (CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    (code, headers, text.into()).into_response()
 }
 
 /// Returns `text`, shortened to at most `max_bytes` bytes and an ellipsis.

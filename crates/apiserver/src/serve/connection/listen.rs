@@ -13,7 +13,7 @@ use super::websocket::EventSocket;
 use crate::auth::PeerCertificates;
 use crate::serve::request_log::ClientAddress;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::{BoxError, Router};
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
@@ -119,8 +119,7 @@ impl RequestHandler {
     ) -> Result<Response, Infallible> {
         let in_flight = RequestInFlight::of(&self.client);
         if has_too_large_headers(&request) {
-            let mut refusal = Response::new(Body::empty());
-            *refusal.status_mut() = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            let refusal = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response();
             return Ok(in_flight.until_sent(refusal));
         }
         let upgrade = hyper::upgrade::on(&mut request);

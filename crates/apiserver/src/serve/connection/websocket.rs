@@ -21,7 +21,7 @@ use super::delivery::STALL_TIMEOUT;
 use crate::serve::answer::error_status::ErrorStatus;
 use axum::BoxError;
 use axum::body::Body;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::{SinkExt as _, StreamExt as _};
@@ -101,16 +101,14 @@ pub fn accept(headers: &HeaderMap, watch: Response) -> Result<Response, ErrorSta
             "the client offers more than one WebSocket subprotocol",
         ));
     }
-    let mut response = Response::new(watch.into_body());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let answered = response.headers_mut();
-    answered.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
-    answered.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
-    answered.insert(header::SEC_WEBSOCKET_ACCEPT, accept_value(key));
-    if let Some(subprotocol) = subprotocol {
-        answered.insert(header::SEC_WEBSOCKET_PROTOCOL, subprotocol.clone());
-    }
-    Ok(response)
+    let upgrade = [
+        (header::CONNECTION, HeaderValue::from_static("Upgrade")),
+        (header::UPGRADE, HeaderValue::from_static("websocket")),
+        (header::SEC_WEBSOCKET_ACCEPT, accept_value(key)),
+    ];
+    let subprotocol = subprotocol.map(|it| [(header::SEC_WEBSOCKET_PROTOCOL, it.clone())]);
+    let code = StatusCode::SWITCHING_PROTOCOLS;
+    Ok((code, upgrade, subprotocol, watch.into_body()).into_response())
 }
 
 fn accept_value(key: &HeaderValue) -> HeaderValue {

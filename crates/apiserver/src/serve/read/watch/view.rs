@@ -4,7 +4,7 @@
 use super::Watcher;
 use crate::Model;
 use crate::serve::answer::error_status::ErrorStatus;
-use crate::serve::visibility::{View, ViewedObjects};
+use crate::serve::visibility::{RestrictedUser, View, ViewedObjects};
 use crate::store::{Entry, ReadVersion, Rv};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl<M: Model> Watcher<M> {
         entries: Option<&[Arc<Entry<M>>]>,
         continues: bool,
     ) -> Result<(), ErrorStatus> {
-        let Some(user) = &self.user else {
+        let Some(RestrictedUser { user, visibility }) = &self.user else {
             return Ok(());
         };
         let listed;
@@ -33,7 +33,7 @@ impl<M: Model> Watcher<M> {
             objects,
             continues,
         };
-        self.view = Some(user.view(viewed).await?);
+        self.view = Some(visibility.view(user, viewed).await?);
         Ok(())
     }
 
