@@ -18,7 +18,8 @@ use arc_swap::ArcSwap;
 use futures::StreamExt;
 use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
@@ -197,21 +198,17 @@ impl AuthenticationConfig {
     /// cannot be read or is invalid, the last valid configuration stays in use.
     pub async fn follow(client: Client, config: Arc<ArcSwap<Self>>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
-        let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
-        let mut events = watcher(api, only).default_backoff().boxed();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                    apply(&config, found.data.unwrap_or_default());
-                }
-                Ok(watcher::Event::Delete(_)) => {
+        let mut states = watch_object(api, NAME).default_backoff().boxed();
+        while let Some(state) = states.next().await {
+            match state {
+                Ok(Some(found)) => apply(&config, found.data.unwrap_or_default()),
+                Ok(None) => {
                     tracing::warn!(
                         namespace = NAMESPACE,
                         name = NAME,
                         "authentication configuration was deleted; the last one stays in use"
                     );
                 }
-                Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                 Err(error) => {
                     tracing::warn!(
                         namespace = NAMESPACE,

@@ -7,7 +7,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use sha2::{Digest as _, Sha256};
-use std::fmt::Write as _;
 use std::sync::Arc;
 use x509_parser::asn1_rs::oid;
 use x509_parser::oid_registry::Oid;
@@ -122,9 +121,7 @@ impl CertificateSubject {
                 return None;
             }
         }
-        for byte in Sha256::digest(leaf) {
-            let _ = write!(subject.fingerprint, "{byte:02x}");
-        }
+        subject.fingerprint = format!("{:x}", Sha256::digest(leaf));
         Some(subject)
     }
 

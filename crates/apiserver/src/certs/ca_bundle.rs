@@ -17,9 +17,10 @@ use futures::StreamExt;
 use k8s_openapi::ByteString;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,24 +78,17 @@ impl CaBundleHolder {
 
     /// Returns the patch that sets all CA bundles.
     ///
-    /// The patch is a JSON merge patch or a JSON patch, and not a server-side apply, for these
-    /// reasons:
+    /// The patch is a JSON patch, and not a merge patch or a server-side apply, for these reasons:
     ///
-    /// - The patch changes no other field.
+    /// - The patch changes no other field. A merge patch would replace the whole list of webhooks.
     /// - The patch fails if the object was deleted. Server-side apply would create the object.
     /// - The patch needs no `force`, although another field manager has applied the manifest.
     /// - A later `kubectl apply` of a manifest without the field does not change the field.
-    fn patch(self, found: &DynamicObject, bundle: &ByteString) -> Patch<Value> {
-        match self {
-            Self::ApiService(_) => Patch::Merge(json!({"spec": {"caBundle": bundle}})),
-            // A merge patch would replace the whole list of webhooks.
-            Self::Webhooks(_) => {
-                let set = |path| json!({"op": "add", "path": path, "value": bundle});
-                let set: Vec<Value> = self.pointers(found).into_iter().map(set).collect();
-                let patch = serde_json::from_value(Value::Array(set));
-                Patch::Json(patch.expect("each item is an operation of a JSON patch"))
-            }
-        }
+    fn patch(self, found: &DynamicObject, bundle: &ByteString) -> Patch<()> {
+        let set = |path| json!({"op": "add", "path": path, "value": bundle});
+        let set = self.pointers(found).into_iter().map(set).collect();
+        let patch = serde_json::from_value(set);
+        Patch::Json(patch.expect("each item is an operation of a JSON patch"))
     }
 
     /// Returns the CA bundles in the object. A missing bundle is empty.
@@ -150,8 +144,8 @@ impl CaBundleUpdater {
     /// object, only the periodic checks remain.
     pub async fn keep_up_to_date(mut self) {
         let name = self.holder.name();
-        let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
-        let mut events = watcher(self.api.clone(), only).default_backoff().boxed();
+        let states = watch_object(self.api.clone(), name);
+        let mut states = states.default_backoff().boxed();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
@@ -160,9 +154,8 @@ impl CaBundleUpdater {
         let mut must_equal = false;
         loop {
             must_equal |= tokio::select! {
-                Some(event) = events.next() => match event {
-                    Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found))
-                        if !self.is_current(&found, false) => false,
+                Some(state) = states.next() => match state {
+                    Ok(Some(found)) if !self.is_current(&found, false) => false,
                     _ => continue,
                 },
                 Ok(()) = bundle.changed() => true,

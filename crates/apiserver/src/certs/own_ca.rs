@@ -144,24 +144,19 @@ impl Authority {
 
     /// Issues a trial certificate, and verifies the certificate as clients do. Does not check the
     /// expiry of the CA.
-    fn verify_trial(&self) -> Result<(), String> {
-        let text = |error: &dyn ToString| error.to_string();
+    fn verify_trial(&self) -> Result<(), Box<dyn std::error::Error>> {
         let name = "trial.invalid";
-        let (leaf, _) = self
-            .sign_leaf(&[name.to_owned()], (now(), now() + SERVING_LIFETIME))
-            .map_err(|error| text(&error))?;
+        let validity = (now(), now() + SERVING_LIFETIME);
+        let (leaf, _) = self.sign_leaf(&[name.to_owned()], validity)?;
         let mut roots = RootCertStore::empty();
-        roots
-            .add(self.certificate.clone())
-            .map_err(|error| text(&error))?;
+        roots.add(self.certificate.clone())?;
         let provider = Arc::new(default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-            .build()
-            .map_err(|error| text(&error))?;
-        let name = ServerName::try_from(name).map_err(|error| text(&error))?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+        let name = ServerName::try_from(name)?;
         let time = UnixTime::since_unix_epoch(Duration::from_secs(now().unsigned_abs()));
-        let verified = verifier.verify_server_cert(leaf.der(), &[], &name, &[], time);
-        verified.map(drop).map_err(|error| text(&error))
+        let verifier = verifier.build()?;
+        verifier.verify_server_cert(leaf.der(), &[], &name, &[], time)?;
+        Ok(())
     }
 
     /// Creates the next CA. The bundle of the next CA also contains this CA and the previous CAs.

@@ -203,12 +203,12 @@ impl Cluster {
                 let Some(mut object) = self.get(&path) else {
                     return failure(404);
                 };
-                assert_eq!(
-                    parts.headers["content-type"],
-                    "application/merge-patch+json"
-                );
                 let before = object["metadata"].clone();
-                merge(&mut object, &body);
+                match parts.headers["content-type"].to_str() {
+                    Ok("application/merge-patch+json") => merge(&mut object, &body),
+                    Ok("application/json-patch+json") => set(&mut object, &body),
+                    other => panic!("the patch has the type {other:?}"),
+                }
                 for precondition in ["uid", "resourceVersion"] {
                     if object["metadata"][precondition] != before[precondition] {
                         return failure(409);
@@ -285,6 +285,16 @@ fn failure(code: u16) -> Response<Body> {
 }
 
 /// Applies a JSON merge patch (RFC 7386).
+/// Applies a JSON patch, which may have only the operation `add` for fields of objects.
+fn set(object: &mut Value, patch: &Value) {
+    for operation in patch.as_array().unwrap() {
+        assert_eq!(operation["op"], "add");
+        let path = operation["path"].as_str().unwrap();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        object.pointer_mut(parent).unwrap()[field] = operation["value"].clone();
+    }
+}
+
 fn merge(target: &mut Value, patch: &Value) {
     if let Value::Object(fields) = patch {
         for (key, value) in fields {
