@@ -218,14 +218,8 @@ pub enum CellValue<'a> {
     Text(Cow<'a, str>),
 }
 
-impl<'a> From<Option<&'a str>> for CellValue<'a> {
-    fn from(text: Option<&'a str>) -> Self {
-        text.map_or(Self::Null, |text| Self::Text(text.into()))
-    }
-}
-
-impl From<Option<String>> for CellValue<'_> {
-    fn from(text: Option<String>) -> Self {
+impl<'a, T: Into<Cow<'a, str>>> From<Option<T>> for CellValue<'a> {
+    fn from(text: Option<T>) -> Self {
         text.map_or(Self::Null, |text| Self::Text(text.into()))
     }
 }

@@ -12,25 +12,6 @@ use std::io::Write as _;
 
 const META: &str = "meta.k8s.io/v1";
 
-/// An entry, and the resourceVersion that the client gets. In two cases, the client gets a newer
-/// resourceVersion than that of the entry: in an event `DELETED`, and in an event that follows a
-/// change of the user's rights.
-#[derive(Clone, Copy, Debug)]
-pub struct VersionedEntry<'a, M: Model> {
-    pub entry: &'a Entry<M>,
-    pub rv: Rv,
-}
-
-impl<'a, M: Model> VersionedEntry<'a, M> {
-    /// Returns the entry with its own resourceVersion.
-    pub fn at_own_version(entry: &'a Entry<M>) -> Self {
-        Self {
-            entry,
-            rv: entry.rv(),
-        }
-    }
-}
-
 /// Returns the metadata of a list with one page. The field `continue` is present, but empty.
 pub fn list_meta(rv: Rv) -> ListMeta {
     ListMeta {
@@ -41,6 +22,10 @@ pub fn list_meta(rv: Rv) -> ListMeta {
 }
 
 /// Encodes the objects of a resource in one form.
+///
+/// The methods get the resourceVersion `rv` that the client gets for an entry. In two cases, it is
+/// newer than that of the entry: in an event `DELETED`, and in an event that follows a change of the
+/// user's rights.
 #[derive(Clone, Copy)]
 pub struct Encoder<'a, M: Model> {
     pub resource: &'a Resource<M>,
@@ -58,26 +43,26 @@ macro_rules! put {
 
 impl<M: Model> Encoder<'_, M> {
     /// Encodes one object. A table has the definitions of its columns if `with_columns` is true.
-    pub fn object(&self, shown: VersionedEntry<'_, M>, with_columns: bool, out: &mut Vec<u8>) {
+    pub fn object(&self, entry: &Entry<M>, rv: Rv, with_columns: bool, out: &mut Vec<u8>) {
         if matches!(self.form, ObjectForm::Table(_)) {
-            self.list_head(&list_meta(shown.rv), with_columns, out);
-            self.item(shown, out);
+            self.list_head(&list_meta(rv), with_columns, out);
+            self.item(entry, rv, out);
             out.extend_from_slice(b"]}");
         } else {
-            self.item(shown, out);
+            self.item(entry, rv, out);
         }
     }
 
     /// Encodes an item of a list, or a row of a table.
-    pub fn item(&self, shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
+    pub fn item(&self, entry: &Entry<M>, rv: Rv, out: &mut Vec<u8>) {
         match self.form {
-            ObjectForm::Whole => whole(shown, out),
-            ObjectForm::Metadata => metadata(shown, out),
+            ObjectForm::Whole => whole(entry, rv, out),
+            ObjectForm::Metadata => metadata(entry, rv, out),
             ObjectForm::Table(include) => {
-                self.cells(shown.entry.object(), out);
+                self.cells(entry.object(), out);
                 match include {
-                    Include::Metadata => metadata(shown, out),
-                    Include::Object => whole(shown, out),
+                    Include::Metadata => metadata(entry, rv, out),
+                    Include::Object => whole(entry, rv, out),
                     Include::None => out.extend_from_slice(b"null"),
                 }
                 out.push(b'}');
@@ -137,12 +122,12 @@ impl<M: Model> Encoder<'_, M> {
     pub fn event(
         &self,
         kind: &str,
-        shown: VersionedEntry<'_, M>,
+        (entry, rv): (&Entry<M>, Rv),
         with_columns: bool,
         out: &mut Vec<u8>,
     ) {
         put!(out, "{{\"type\":\"{kind}\",\"object\":");
-        self.object(shown, with_columns, out);
+        self.object(entry, rv, with_columns, out);
         out.extend_from_slice(b"}\n");
     }
 
@@ -175,20 +160,20 @@ impl<M: Model> Encoder<'_, M> {
     }
 }
 
-fn whole<M: Model>(shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
-    if shown.rv == shown.entry.rv() {
-        shown.entry.append_json(out);
+fn whole<M: Model>(entry: &Entry<M>, rv: Rv, out: &mut Vec<u8>) {
+    if rv == entry.rv() {
+        entry.append_json(out);
     } else {
-        M::append_json(shown.entry.object(), shown.rv, out);
+        M::append_json(entry.object(), rv, out);
     }
 }
 
-fn metadata<M: Model>(shown: VersionedEntry<'_, M>, out: &mut Vec<u8>) {
+fn metadata<M: Model>(entry: &Entry<M>, rv: Rv, out: &mut Vec<u8>) {
     put!(
         out,
         "{{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"{META}\",\"metadata\":"
     );
-    M::append_metadata(shown.entry.object(), shown.rv, out);
+    M::append_metadata(entry.object(), rv, out);
     out.push(b'}');
 }
 

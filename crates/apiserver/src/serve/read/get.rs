@@ -1,7 +1,7 @@
 //! Answers get requests: the newest version of one object.
 
 use super::wait_until_reached;
-use crate::serve::answer::encoder::{Encoder, VersionedEntry};
+use crate::serve::answer::encoder::Encoder;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
 use crate::serve::hooks::Read;
@@ -46,7 +46,7 @@ pub async fn get<M: Model>(
         form,
         now: clock::now(),
     };
-    encoder.object(VersionedEntry::at_own_version(entry), true, &mut body);
+    encoder.object(entry, entry.rv(), true, &mut body);
     body.push(b'\n');
     Ok(json(body))
 }

@@ -6,7 +6,7 @@
 //! let other tasks run.
 
 use super::wait_until_reached;
-use crate::serve::answer::encoder::{Encoder, VersionedEntry, list_meta};
+use crate::serve::answer::encoder::{Encoder, list_meta};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
 use crate::serve::hooks::{Hooks, ListVersion, Read};
@@ -264,7 +264,7 @@ impl<M: Model> Iterator for Chunks<M> {
                 self.is_done = true;
                 break;
             };
-            encoder.item(VersionedEntry::at_own_version(&entry), &mut out);
+            encoder.item(&entry, entry.rv(), &mut out);
             if !self.entries.as_slice().is_empty() {
                 out.push(b',');
             }

@@ -21,7 +21,6 @@ use self::plan::{WatchPlan, WatchStart};
 use super::{FRESHNESS_TIMEOUT, wait_until_reached};
 use crate::Model;
 use crate::serve::REQUEST_TIMEOUT;
-use crate::serve::answer::encoder::VersionedEntry;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
 use crate::serve::hooks::{Hooks, Read};
@@ -284,7 +283,7 @@ impl<M: Model> Watcher<M> {
                 let before = self.visible_match(Some(before), &entry);
                 self.write_difference(before, after, rv, &mut out);
             } else if let Some(after) = after {
-                self.write_event("ADDED", VersionedEntry::at_own_version(&after), &mut out);
+                self.write_event("ADDED", &after, after.rv(), &mut out);
             }
             if out.len() >= CHUNK {
                 self.send(std::mem::take(&mut out)).await;

@@ -107,11 +107,10 @@ impl Query {
         if value.is_empty() {
             return Ok(None);
         }
-        let number_without_unit = value.parse::<f64>().is_ok_and(|number| number == 0.0);
-        let parsed = if number_without_unit {
-            Ok(SignedDuration::ZERO)
-        } else {
-            value.parse::<SignedDuration>()
+        // Zero is the only number that needs no unit.
+        let parsed = match value.trim_start_matches(['+', '-']) {
+            "0" => Ok(SignedDuration::ZERO),
+            _ => value.parse(),
         };
         let parsed = parsed.map_err(|_| {
             ErrorStatus::bad_request(format!(

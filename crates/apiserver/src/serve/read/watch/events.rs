@@ -1,7 +1,7 @@
 //! Writes the events of a watch.
 
 use super::Watcher;
-use crate::serve::answer::encoder::{Encoder, VersionedEntry};
+use crate::serve::answer::encoder::Encoder;
 use crate::store::{Change, Entry, Rv};
 use crate::{Model, clock};
 use std::sync::Arc;
@@ -52,17 +52,12 @@ impl<M: Model> Watcher<M> {
             (Some(_), Some(after)) => ("MODIFIED", after),
             (Some(before), None) => ("DELETED", before),
         };
-        self.write_event(kind, VersionedEntry { entry: &entry, rv }, out);
+        self.write_event(kind, &entry, rv, out);
     }
 
-    pub(super) fn write_event(
-        &mut self,
-        kind: &str,
-        shown: VersionedEntry<'_, M>,
-        out: &mut Vec<u8>,
-    ) {
+    pub(super) fn write_event(&mut self, kind: &str, entry: &Entry<M>, rv: Rv, out: &mut Vec<u8>) {
         let columns = !std::mem::replace(&mut self.columns_sent, true);
-        self.encoder().event(kind, shown, columns, out);
+        self.encoder().event(kind, (entry, rv), columns, out);
     }
 
     pub(super) fn write_bookmark(&mut self, rv: Rv, initial_end: bool, out: &mut Vec<u8>) {
