@@ -12,11 +12,10 @@
 //! | whether a kind is namespaced | the CRD of the kind, if it is among the objects | a table of well-known kinds and groups | whether an object of the kind has a namespace |
 
 mod kind_name;
-mod known_names;
-mod namespaced_kinds;
+mod well_known;
 
 pub use kind_name::KindName;
-pub use known_names::short_names;
+pub use well_known::short_names;
 
 use crate::manifest::Object;
 use ifo_api::Gvr;
@@ -174,7 +173,7 @@ impl KnownKinds {
     pub fn is_namespaced(&self, group: &str, kind: &str, has_namespace: bool) -> bool {
         self.declaration(group, kind)
             .and_then(|it| it.namespaced)
-            .or_else(|| namespaced_kinds::is_namespaced(group, kind))
+            .or_else(|| well_known::is_namespaced(group, kind))
             .unwrap_or(has_namespace)
     }
 

@@ -1,7 +1,7 @@
 //! Parses the name of a kind in a command-line argument, such as `vm`, `VirtualMachine` or
 //! `vms.v1.kubevirt.io`, and compares the name with kinds and resources.
 
-use super::{group_and_version, is_kind_or_plural, known_names};
+use super::{group_and_version, is_kind_or_plural, plural, well_known::is_short_name};
 use ifo_api::Gvr;
 use std::str::FromStr;
 
@@ -65,8 +65,8 @@ impl KindName {
     /// same.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
-        let named = is_kind_or_plural(&self.name, kind)
-            || known_names::is_short_for_kind(&self.name, group, kind);
+        let named =
+            is_kind_or_plural(&self.name, kind) || is_short_name(&self.name, group, &plural(kind));
         named && self.allows(group, version)
     }
 
@@ -75,7 +75,7 @@ impl KindName {
     /// same.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_kind_or_plural(&resource.resource, &self.name)
-            || known_names::is_short_for_resource(&self.name, &resource.group, &resource.resource);
+            || is_short_name(&self.name, &resource.group, &resource.resource);
         named && self.allows(&resource.group, &resource.version)
     }
 }
