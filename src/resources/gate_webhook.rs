@@ -3,6 +3,9 @@
 //! which can be outdated. The webhook reads the newest state. If the webhook does not answer, the
 //! kube-apiserver refuses the request.
 //!
+//! The `ValidatingWebhookConfiguration` in `deploy/components/gate-webhook` selects the requests. For
+//! example, it does not send the requests of users who are never refused.
+//!
 //! A kube-apiserver sends no credentials to a webhook. So the route has no authentication, and limits
 //! of its own. An answer says if a namespace, a node or a component is idle, and why not, but names no
 //! operation.
@@ -18,7 +21,7 @@ use http::{StatusCode, header};
 use ifo_api::activity;
 use ifo_api::completeness::Gap;
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -38,14 +41,6 @@ const MAX_REQUESTS: usize = 4;
 /// for at most 10 s.
 const TIMEOUT: Duration = Duration::from_secs(9);
 
-/// Members of this group are never refused.
-const BREAK_GLASS: &str = "ifo:break-glass";
-
-/// The end of the user name of KubeVirt's controller. It starts migrations to empty a node that is
-/// drained. These migrations are never refused, because the eviction that causes them is itself in
-/// flight.
-const KUBEVIRT: &str = ":kubevirt-controller";
-
 /// The fields of an `AdmissionReview` (`admission.k8s.io/v1`) that the webhook needs.
 #[derive(Debug, Deserialize)]
 struct AdmissionReview {
@@ -56,45 +51,18 @@ struct AdmissionReview {
 #[serde(rename_all = "camelCase")]
 struct Request {
     uid: String,
-    resource: GroupResource,
+    resource: RequestedResource,
     #[serde(default)]
     sub_resource: String,
     #[serde(default)]
     name: String,
     #[serde(default)]
     namespace: String,
-    operation: String,
-    user_info: UserInfo,
-    object: Option<Object>,
-    old_object: Option<Object>,
 }
 
 #[derive(Debug, Deserialize)]
-struct GroupResource {
-    #[serde(default)]
-    group: String,
+struct RequestedResource {
     resource: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct UserInfo {
-    username: String,
-    groups: Vec<String>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Object {
-    spec: Spec,
-}
-
-/// The fields that start a cordon (of a Node) or an upgrade (of a `ClusterVersion`).
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Spec {
-    unschedulable: bool,
-    desired_update: Option<Value>,
 }
 
 /// The part of the cluster that must be idle.
@@ -117,36 +85,13 @@ impl Scope<'_> {
 }
 
 impl Request {
-    /// Returns the part of the cluster that must be idle before this request. Returns None if the
-    /// webhook does not refuse such requests.
-    fn scope(&self) -> Option<Scope<'_>> {
-        let now = self.object.as_ref().map(|object| &object.spec);
-        let before = self.old_object.as_ref().map(|object| &object.spec);
-        let is_cordoned = |spec: Option<&Spec>| spec.is_some_and(|it| it.unschedulable);
-        let update = |spec: Option<&Spec>| spec.and_then(|it| it.desired_update.clone());
-        let GroupResource { group, resource } = &self.resource;
-        match (&**group, &**resource, &*self.sub_resource, &*self.operation) {
-            ("", "pods", "eviction", "CREATE")
-            | ("kubevirt.io", "virtualmachineinstancemigrations", "", "CREATE")
-            | (
-                "snapshot.kubevirt.io",
-                "virtualmachinesnapshots" | "virtualmachinerestores",
-                "",
-                "CREATE",
-            )
-            | ("export.kubevirt.io", "virtualmachineexports", "", "CREATE") => {
-                Some(Scope::Namespace(&self.namespace))
-            }
-            ("", "namespaces", "", "DELETE") => Some(Scope::Namespace(&self.name)),
-            ("", "nodes", "", "UPDATE") => {
-                let starts = is_cordoned(now) && !is_cordoned(before);
-                starts.then_some(Scope::Node(&self.name))
-            }
-            ("config.openshift.io", "clusterversions", "", "UPDATE") => {
-                let starts = update(now).is_some() && update(now) != update(before);
-                starts.then_some(Scope::Component("kubevirt"))
-            }
-            _ => None,
+    /// Returns the part of the cluster that must be idle before this request.
+    fn scope(&self) -> Scope<'_> {
+        match &*self.resource.resource {
+            "nodes" => Scope::Node(&self.name),
+            "clusterversions" => Scope::Component("kubevirt"),
+            "namespaces" => Scope::Namespace(&self.name),
+            _ => Scope::Namespace(&self.namespace),
         }
     }
 
@@ -162,13 +107,7 @@ impl Request {
 
 /// Returns the reason why a request must be refused. Returns None if the request is admitted.
 async fn reason(hooks: &OperationHooks, request: &Request) -> Option<String> {
-    let scope = request.scope()?;
-    let UserInfo { username, groups } = &request.user_info;
-    let is_evacuation = request.resource.resource == "virtualmachineinstancemigrations"
-        && username.ends_with(KUBEVIRT);
-    if is_evacuation || groups.iter().any(|group| group == BREAK_GLASS) {
-        return None;
-    }
+    let scope = request.scope();
     let unknown = |why: &str| {
         Some(format!(
             "it is unknown whether anything is in flight: {why}"
@@ -253,68 +192,22 @@ pub fn routes(hooks: Arc<OperationHooks>) -> Router {
 mod tests {
     use super::*;
 
-    fn request(fields: &Value) -> Request {
-        let mut request = json!({
-            "uid": "u", "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "operation": "CREATE", "userInfo": {"username": "jane"}, "object": null,
-        });
-        for (field, value) in fields.as_object().expect("the test passes an object") {
-            request[field] = value.clone();
-        }
-        serde_json::from_value(request).expect("the request is valid")
-    }
-
     #[test]
-    fn only_requests_that_disturb_operations_have_a_scope() {
-        let node = |before: bool, after: bool| {
-            json!({
-                "resource": {"resource": "nodes"}, "operation": "UPDATE", "name": "n",
-                "oldObject": {"spec": {"unschedulable": before}},
-                "object": {"spec": {"unschedulable": after}, "status": {"phase": 1}},
-            })
-        };
-        let version = |before: Value, after: Value| {
-            json!({
-                "resource": {"group": "config.openshift.io", "resource": "clusterversions"},
-                "operation": "UPDATE", "oldObject": before, "object": after,
-            })
-        };
-        let update = json!({"spec": {"desiredUpdate": {"version": "1"}}});
-        for (fields, scope) in [
-            (
-                json!({"subResource": "eviction", "namespace": "a"}),
-                Some(Scope::Namespace("a")),
-            ),
-            (json!({"namespace": "a"}), None),
-            (
-                json!({"resource": {"resource": "namespaces"}, "operation": "DELETE", "name": "a"}),
-                Some(Scope::Namespace("a")),
-            ),
-            (
-                json!({
-                    "resource": {"group": "kubevirt.io", "resource": "virtualmachineinstancemigrations"},
-                    "namespace": "a",
-                }),
-                Some(Scope::Namespace("a")),
-            ),
-            (node(false, true), Some(Scope::Node("n"))),
-            (node(true, true), None),
-            (node(true, false), None),
-            (
-                version(json!({}), update.clone()),
-                Some(Scope::Component("kubevirt")),
-            ),
-            (version(update.clone(), update.clone()), None),
-            (version(update, json!({"spec": {}})), None),
+    fn the_scope_of_a_request_depends_on_its_resource_and_only_evictions_can_be_repeated() {
+        for (resource, sub_resource, scope, code) in [
+            ("pods", "eviction", Scope::Namespace("a"), 429),
+            ("virtualmachinesnapshots", "", Scope::Namespace("a"), 403),
+            ("namespaces", "", Scope::Namespace("n"), 403),
+            ("nodes", "", Scope::Node("n"), 403),
+            ("clusterversions", "", Scope::Component("kubevirt"), 403),
         ] {
-            assert_eq!(request(&fields).scope(), scope, "{fields}");
+            let request = json!({
+                "uid": "u", "resource": {"group": "", "version": "v1", "resource": resource},
+                "subResource": sub_resource, "name": "n", "namespace": "a", "object": {"spec": 1},
+            });
+            let request: Request = serde_json::from_value(request).expect("the request is valid");
+            assert_eq!(request.scope(), scope);
+            assert_eq!(request.refusal().as_u16(), code, "{resource}");
         }
-    }
-
-    #[test]
-    fn only_refused_evictions_can_be_repeated() {
-        assert_eq!(request(&json!({})).refusal(), StatusCode::FORBIDDEN);
-        let eviction = request(&json!({"subResource": "eviction"}));
-        assert_eq!(eviction.refusal(), StatusCode::TOO_MANY_REQUESTS);
     }
 }

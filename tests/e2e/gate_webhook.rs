@@ -68,6 +68,9 @@ fn the_webhook_refuses_requests_while_something_is_in_flight_and_while_no_server
         };
         let message = cordon().await.refused(403);
         assert!(message.contains("node n2 is not idle"), "{message}");
+        // The webhook configuration sends only the updates that start a cordon.
+        let label = json!({"metadata": {"labels": {"a": "b"}}});
+        admin.merge(&NODE.one(None, "n2"), &label).await.ok();
         let delete = "/api/v1/namespaces/default?dryRun=All";
         admin.delete(delete).await.refused(403);
 
