@@ -2,10 +2,7 @@
 //! kube-apiserver does. `kubectl auth can-i` and k9s ask it, in protobuf. They accept JSON as the answer.
 
 use super::users::DemoUsers;
-use aggregated_apiserver::auth::{
-    AccessDecision, Attributes, Authenticate as _, Authorize as _, PeerCertificates,
-    ResourceAttributes,
-};
+use aggregated_apiserver::auth::bearer_token;
 use aggregated_apiserver::serve::ErrorStatus;
 use axum::Router;
 use axum::body::Bytes;
@@ -14,67 +11,52 @@ use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
+use std::future::ready;
 use std::sync::Arc;
 
 /// The first bytes of an object in Kubernetes' protobuf encoding.
 const PROTOBUF: &[u8] = b"k8s\0";
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/// The fields of a review that the demo reads, with their numbers in protobuf.
-const FIELDS: [(&str, u64); 4] = [("namespace", 1), ("verb", 2), ("group", 3), ("resource", 5)];
-
 /// Adds the path of the reviews to a router.
 pub fn add_to(router: Router, users: Arc<DemoUsers>) -> Router {
-    let answer = move |headers: HeaderMap, body: Bytes| async move {
-        let answered = answer(&users, &headers, &body).await;
-        answered.unwrap_or_else(ErrorStatus::into_response)
+    let answer = move |headers: HeaderMap, body: Bytes| {
+        let answered = answer(&users, &headers, &body);
+        ready(answered.unwrap_or_else(ErrorStatus::into_response))
     };
     router.route(PATH, post(answer))
 }
 
-async fn answer(
-    users: &DemoUsers,
-    headers: &HeaderMap,
-    body: &[u8],
-) -> Result<Response, ErrorStatus> {
-    let peer = PeerCertificates::default();
-    let user = users.authenticate(&peer, headers).await;
-    let user = user.map_err(|_| ErrorStatus::unauthorized())?;
-    let asked = asked(body).ok_or_else(|| ErrorStatus::bad_request("not a review"))?;
-    let decision = users.authorize(&user, &asked).await;
+fn answer(users: &DemoUsers, headers: &HeaderMap, body: &[u8]) -> Result<Response, ErrorStatus> {
+    let user = bearer_token(headers).and_then(|token| users.with_token(token));
+    let user = user.ok_or_else(ErrorStatus::unauthorized)?;
+    let asked = verb_and_namespace(body).ok_or_else(|| ErrorStatus::bad_request("not a review"))?;
     let review = json!({
         "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {},
-        "status": {"allowed": matches!(decision, Ok(AccessDecision::Allow))},
+        "status": {"allowed": user.may(&asked.0, &asked.1)},
     });
     let content_type = [(CONTENT_TYPE, "application/json")];
     Ok((StatusCode::CREATED, content_type, review.to_string()).into_response())
 }
 
-/// Returns the access that a review in JSON or protobuf asks about. A review about a path that is not a
-/// resource has empty attributes, which only the administrator has access to. The users of the demo
-/// differ only in the namespaces that they may read. So all verbs that do not read are treated as
-/// `create`.
-fn asked(body: &[u8]) -> Option<Attributes> {
-    let [namespace, verb, group, resource] = if let Some(envelope) = body.strip_prefix(PROTOBUF) {
-        // The review is the field 2 of the envelope, its spec is the field 2 of the review, and the
-        // attributes are the field 1 of the spec.
-        let spec = field(field(envelope, 2)?, 2)?;
-        let attributes = field(spec, 1).unwrap_or_default();
-        let text = |number| field(attributes, number).map(String::from_utf8_lossy);
-        FIELDS.map(|(_, number)| text(number).unwrap_or_default().into_owned())
-    } else {
+/// Returns the verb and the namespace of a review in JSON or protobuf. The users of the demo differ only
+/// in the namespaces that they may read. The texts are empty if the review is about no resource.
+fn verb_and_namespace(body: &[u8]) -> Option<(String, String)> {
+    let Some(envelope) = body.strip_prefix(PROTOBUF) else {
         let review: Value = serde_json::from_slice(body).ok()?;
         let attributes = &review["spec"]["resourceAttributes"];
-        FIELDS.map(|(name, _)| attributes[name].as_str().unwrap_or_default().to_owned())
+        let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
+        return Some((text("verb"), text("namespace")));
     };
-    let mut read = ["get", "list", "watch"].into_iter();
-    Some(Attributes::Resource(ResourceAttributes {
-        verb: read.find(|it| verb == *it).unwrap_or("create"),
-        group,
-        resource,
-        namespace,
-        ..ResourceAttributes::default()
-    }))
+    // The review is the field 2 of the envelope, its spec is the field 2 of the review, and the
+    // attributes are the field 1 of the spec.
+    let spec = field(field(envelope, 2)?, 2)?;
+    let attributes = field(spec, 1).unwrap_or_default();
+    let text = |number| {
+        let text = field(attributes, number).unwrap_or_default();
+        String::from_utf8_lossy(text).into_owned()
+    };
+    Some((text(2), text(1)))
 }
 
 /// Returns the content of a field of a protobuf message. The field must be a text or a message. Returns
@@ -123,16 +105,11 @@ mod tests {
             b"k8s\0\n2\n\x17authorization.k8s.io/v1\x12\x17SelfSubjectAccessReview\x12J\n\x10\n\0\
             \x12\0\x1a\0\"\0*\x002\x008\0B\0\x12,\n*\n\x06team-a\x12\x04list\x1a\0\"\0*\
             \x12inflightoperations2\0:\0\x1a\x08\x08\0\x12\0\x1a\0\x20\0\x1a\0\"\0";
-        let Some(Attributes::Resource(asked)) = asked(body) else {
-            panic!("the review is about a resource");
-        };
-        assert_eq!(
-            [&*asked.namespace, asked.verb, &*asked.resource],
-            ["team-a", "list", "inflightoperations"]
-        );
+        let asked = verb_and_namespace(body);
+        assert_eq!(asked, Some(("list".to_owned(), "team-a".to_owned())));
         // The last 4 bytes are empty fields of the envelope.
         for end in 0..body.len() - 4 {
-            assert!(super::asked(&body[..end]).is_none(), "{end}");
+            assert!(verb_and_namespace(&body[..end]).is_none(), "{end}");
         }
     }
 }

@@ -10,7 +10,6 @@ use ifo_client::manifest::{self, Object};
 use std::{
     collections::BTreeMap,
     fs, io,
-    io::Read as _,
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -20,10 +19,6 @@ use walkdir::{DirEntry, WalkDir};
 /// Maximum number of manifest files. If a folder has more files, the scan fails. A folder of
 /// manifests usually has far fewer files. The limit helps a user who passes `/` by mistake.
 const MAX_FILES: usize = 10_000;
-
-/// Maximum size of one file in bytes. The scanner treats a larger file as a file that cannot be
-/// decoded. The limit is enough for about ten thousand objects.
-const MAX_FILE: u64 = 16 << 20;
 
 /// Maximum total size of all files in bytes. If the total is larger, the scan fails. The limit is
 /// necessary because the scanner keeps all objects of the files in memory.
@@ -60,7 +55,7 @@ impl Scanner {
     /// previous objects stay valid.
     pub(super) fn scan(&mut self) -> Result<Option<World>, String> {
         let found = manifests(&self.dir).map_err(|e| format!("{}: {e}", self.dir.display()))?;
-        let total: u64 = found.values().map(|stamp| stamp.1.min(MAX_FILE)).sum();
+        let total: u64 = found.values().map(|stamp| stamp.1).sum();
         if total > MAX_TOTAL {
             return Err(format!(
                 "{}: the manifests have {total} bytes; the limit is {MAX_TOTAL} bytes",
@@ -133,12 +128,6 @@ fn is_manifest(path: &Path) -> bool {
 }
 
 fn read(path: &Path) -> Result<Vec<Object>, String> {
-    let mut text = String::new();
-    fs::File::open(path)
-        .and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-        .map_err(|e| e.to_string())?;
-    if text.len() as u64 > MAX_FILE {
-        return Err(format!("more than {MAX_FILE} bytes"));
-    }
+    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     manifest::read(&text)
 }

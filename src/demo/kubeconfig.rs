@@ -79,17 +79,19 @@ pub fn content(server: &str, ca_pem: &str, users: &[DemoUser]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     #[test]
-    fn a_symlink_is_replaced_and_its_target_is_unchanged() {
+    fn only_the_owner_may_read_the_file_and_a_symlink_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let (path, victim) = (folder.path().join("config"), folder.path().join("victim"));
         fs::write(&victim, "precious").unwrap();
         symlink(&victim, &path).unwrap();
         let _written = write(&path, "new".to_owned()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        let metadata = fs::symlink_metadata(&path).unwrap();
+        assert!(metadata.is_file());
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     }
 
     #[test]

@@ -47,39 +47,20 @@ fn embedded(file: &[u8]) -> Vec<(String, String)> {
 ///   objects are usually in other namespaces, so there are no commands for the viewer.
 #[must_use]
 pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>) -> String {
-    let file = shell_word(&kubeconfig.to_string_lossy());
-    let (context, namespace) = viewer;
-    let (source, list, as_viewer) = if let Some(folder) = objects {
-        let source = format!("The server reads the objects in {}.", folder.display());
-        (source, String::new(), String::new())
-    } else {
-        let list = format!(
-            "\x20 kubectl get ifos -n {namespace}          # the operations in one namespace\n\
-             \x20 kubectl get vm,dv,deploy -A         # the objects that the operations are about\n"
-        );
-        let as_viewer = format!(
-            "A user who may read {namespace} and nothing else (RBAC), with the context {context}:\n\
-             \n\
-             \x20 kubectl --context {context} get ifos\n\
-             \x20 kubectl --context {context} get ifos -A   # this request is refused\n\
-             \n"
-        );
-        let source = "It plays recordings of real controllers in a loop.".to_owned();
-        (source, list, as_viewer)
+    let source = match objects {
+        Some(folder) => format!("The server reads the objects in {}.", folder.display()),
+        None => "It plays recordings of real controllers in a loop.".to_owned(),
     };
-    format!(
-        "The demo is running. {source} In another terminal:\n\
-         \n\
-         \x20 export KUBECONFIG={file}\n\
-         \n\
-         \x20 kubectl get ifos -A -w              # every operation, from its start to its end\n\
-         {list}\
-         \x20 kubectl get ors                     # the rule sets that detect the operations\n\
-         \x20 kubectl explain ifo.status          # what the fields mean\n\
-         \n\
-         {as_viewer}\
-         Press Ctrl-C here to end the demo.\n"
-    )
+    // A line with a `+` is only about the scenes.
+    let lines = include_str!("commands.txt").lines();
+    let lines = lines.filter(|line| objects.is_none() || !line.starts_with('+'));
+    let lines = lines.map(|line| format!("{}\n", line.trim_start_matches('+')));
+    lines
+        .collect::<String>()
+        .replace("{source}", &source)
+        .replace("{kubeconfig}", &shell_word(&kubeconfig.to_string_lossy()))
+        .replace("{context}", viewer.0)
+        .replace("{namespace}", viewer.1)
 }
 
 /// Quotes a word for a POSIX shell, if necessary.

@@ -13,9 +13,9 @@
 //! Each repetition of a scene is called a round. In each round, the demo moves the timestamps to
 //! the time of the round. There are two groups of objects:
 //!
-//! - Objects that are added at 0 s exist before the first round, and keep their UIDs. Before each
-//!   round, the demo returns them to their initial state.
-//! - All other objects exist only during a round, and get new UIDs in each round.
+//! - Objects that are added at 0 s exist before the first round. Before each round, the demo returns
+//!   them to their initial state.
+//! - All other objects exist only during a round.
 
 use super::embedded;
 use super::kinds::Kinds;
@@ -27,12 +27,9 @@ use futures::future::join_all;
 use ifo_client::manifest::{self, Object};
 use jiff::Timestamp;
 use serde::Deserialize;
-use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
-use uuid::Uuid;
-use uuid::fmt::Hyphenated;
 
 /// The timestamp in the files that corresponds to 0 s: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
@@ -67,18 +64,14 @@ struct SceneStep {
 /// A scene. Its steps are in chronological order.
 #[derive(Debug)]
 struct Scene {
-    name: String,
     steps: Vec<SceneStep>,
-    /// UIDs of the objects that exist before the first round. These UIDs are the same in each
-    /// round.
-    lasting: BTreeSet<String>,
 }
 
 /// All scenes of the demo, with their initial objects.
 pub struct Scenes {
     /// The kinds of the objects, and the kind of rule sets.
     pub kinds: Vec<ResourceInfo>,
-    scenes: Vec<Scene>,
+    played: Vec<Scene>,
     store: ObjectStore,
 }
 
@@ -89,9 +82,7 @@ impl Scenes {
     /// contains the Namespace `own`, in which operations on cluster-scoped objects are shown.
     pub fn open(own: &str) -> Self {
         let files = embedded(FILES).into_iter();
-        let scenes: Vec<Scene> = files
-            .map(|(name, text)| Scene::parse(&name, &text))
-            .collect();
+        let scenes: Vec<Scene> = files.map(|(_, text)| Scene::parse(&text)).collect();
         let kinds = Kinds::of(
             scenes
                 .iter()
@@ -102,7 +93,7 @@ impl Scenes {
         let served = kinds.served();
         let store = ObjectStore::new(kinds);
         for scene in &scenes {
-            scene.set_up(&store, 0);
+            scene.set_up(&store);
         }
         let mut namespace = active_namespace(own);
         namespace["metadata"]["creationTimestamp"] = json!(now_in_seconds());
@@ -113,7 +104,7 @@ impl Scenes {
         }
         Self {
             kinds: served,
-            scenes,
+            played: scenes,
             store,
         }
     }
@@ -127,22 +118,17 @@ impl Scenes {
     /// Plays all scenes repeatedly. Never ends.
     pub async fn play(self) {
         let store = &self.store;
-        let scenes = self.scenes.iter().filter(|scene| scene.has_changes());
+        let scenes = self.played.iter().filter(|scene| scene.has_changes());
         join_all(scenes.map(|scene| scene.play(store))).await;
     }
 }
 
 impl Scene {
-    fn parse(name: &str, text: &str) -> Self {
+    fn parse(text: &str) -> Self {
         let steps = text.lines().map(serde_json::from_str);
         let steps: Result<Vec<SceneStep>, _> = steps.collect();
-        let steps = steps.expect("a test parses the scenes, which are part of the binary");
-        let first = steps.iter().filter(|step| step.at().is_zero());
-        let uids = first.filter_map(|step| step.object["metadata"]["uid"].as_str());
         Self {
-            name: name.to_owned(),
-            lasting: uids.map(str::to_owned).collect(),
-            steps,
+            steps: steps.expect("a test parses the scenes, which are part of the binary"),
         }
     }
 
@@ -163,36 +149,27 @@ impl Scene {
     }
 
     async fn play(&self, store: &ObjectStore) {
-        let mut round = 0;
         loop {
-            let adapter = self.set_up(store, round);
+            let time = self.set_up(store);
             let begun = Instant::now();
             for step in self.steps.iter().filter(|step| !step.at().is_zero()) {
                 sleep_until(begun + step.at()).await;
-                step.apply(store, &adapter);
+                step.apply(store, time);
             }
             let length = self.steps.last().map(SceneStep::at).unwrap_or_default();
             sleep_until(begun + length + PAUSE_BETWEEN_ROUNDS).await;
             self.clear(store);
-            round += 1;
         }
     }
 
     /// Applies the steps at 0 s. These steps create the objects that exist before the first round,
-    /// or reset them to their initial state. Returns the adapter for the other steps of the round.
-    fn set_up(&self, store: &ObjectStore, round: u32) -> RoundAdapter<'_> {
-        let adapter = RoundAdapter {
-            begun: now_in_seconds(),
-            uids: Uuid::new_v5(
-                &Uuid::NAMESPACE_OID,
-                format!("{}-{round}", self.name).as_bytes(),
-            ),
-            lasting: &self.lasting,
-        };
+    /// or reset them to their initial state. Returns the time of the round.
+    fn set_up(&self, store: &ObjectStore) -> Timestamp {
+        let time = now_in_seconds();
         for step in self.steps.iter().take_while(|step| step.at().is_zero()) {
-            step.apply(store, &adapter);
+            step.apply(store, time);
         }
-        adapter
+        time
     }
 
     /// Deletes the objects that the round has created, that is, all objects without a step at 0 s.
@@ -216,56 +193,33 @@ impl SceneStep {
         key(&self.object).expect("a test checks that each object has a name and a kind")
     }
 
-    fn apply(&self, store: &ObjectStore, adapter: &RoundAdapter<'_>) {
+    fn apply(&self, store: &ObjectStore, begun: Timestamp) {
         let key = self.key();
         match self.change {
-            ChangeType::Added => store.put(&key, adapter.value(&self.object)),
-            ChangeType::Modified => store.patch(&key, &adapter.value(&self.object)),
+            ChangeType::Added => store.put(&key, moved(&self.object, begun)),
+            ChangeType::Modified => store.patch(&key, &moved(&self.object, begun)),
             ChangeType::Deleted => store.delete(&key),
         }
     }
 }
 
-/// Moves the timestamps of a scene's objects to the time of one round, and replaces the UIDs.
-struct RoundAdapter<'a> {
-    /// The start of the round, in whole seconds, because Kubernetes writes times in seconds.
-    begun: Timestamp,
-    /// The UUID namespace from which the UIDs of the round are derived.
-    uids: Uuid,
-    lasting: &'a BTreeSet<String>,
-}
-
-impl RoundAdapter<'_> {
-    fn value(&self, value: &Value) -> Value {
-        match value {
-            Value::String(text) => self.text(text).into(),
-            Value::Array(items) => items.iter().map(|item| self.value(item)).collect(),
-            Value::Object(fields) => {
-                let fields = fields.iter();
-                let fields = fields.map(|(name, value)| (self.text(name), self.value(value)));
-                Value::Object(fields.collect::<Map<_, _>>())
+/// Moves the timestamps in a value to the time of a round, which has begun at `begun`.
+fn moved(value: &Value, begun: Timestamp) -> Value {
+    match value {
+        Value::String(text) => match text.parse::<Timestamp>() {
+            Ok(time) => {
+                let time = begun.checked_add(time.duration_since(ORIGIN));
+                time.unwrap_or(begun).to_string().into()
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+            Err(_) => value.clone(),
+        },
+        Value::Array(items) => items.iter().map(|item| moved(item, begun)).collect(),
+        Value::Object(fields) => {
+            let fields = fields.iter();
+            let fields = fields.map(|(name, value)| (name.clone(), moved(value, begun)));
+            Value::Object(fields.collect())
         }
-    }
-
-    /// Replaces a text that is a timestamp or a UID. Returns other texts unchanged.
-    fn text(&self, text: &str) -> String {
-        if text.len() == Hyphenated::LENGTH
-            && let Ok(uid) = Uuid::try_parse(text)
-            && !self.lasting.contains(text)
-        {
-            return Uuid::new_v5(&self.uids, uid.as_bytes()).to_string();
-        }
-        match text.parse::<Timestamp>() {
-            Ok(time) => self.time(time).to_string(),
-            Err(_) => text.to_owned(),
-        }
-    }
-
-    fn time(&self, time: Timestamp) -> Timestamp {
-        let moved = self.begun.checked_add(time.duration_since(ORIGIN));
-        moved.unwrap_or(self.begun)
+        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
     }
 }
 

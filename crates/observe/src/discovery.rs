@@ -48,10 +48,9 @@ const WATCHED: [&str; 2] = ["list", "watch"];
 
 /// Looks up resources in the discovery of a cluster.
 pub struct Discovery {
-    client: Client,
     /// A client without retries. So if the kube-apiserver answers with 429, 503 or 504, the lookup
     /// fails at once.
-    lookup_client: Client,
+    client: Client,
 }
 
 impl fmt::Debug for Discovery {
@@ -64,8 +63,7 @@ impl Discovery {
     /// Creates a `Discovery` that uses `connection`.
     pub fn new(connection: &Connection) -> Self {
         Self {
-            client: connection.client.clone(),
-            lookup_client: connection.watch_client(),
+            client: connection.without_retries(),
         }
     }
 }
@@ -182,7 +180,7 @@ fn kind(resource: &APIResourceDiscovery) -> &str {
 
 impl Resolve for Discovery {
     fn resolve(&self, targets: Vec<Arc<Gvr>>) -> BoxFuture<'static, Vec<ResolvedTarget>> {
-        let client = self.lookup_client.clone();
+        let client = self.client.clone();
         async move {
             let groups = read_groups(&client).await;
             let resolve = |target: Arc<Gvr>| match &groups {

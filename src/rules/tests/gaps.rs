@@ -37,6 +37,7 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
         "similar: target is not served",
         "typo: target is not served",
     ];
+    assert!(fixture.report.borrow().gaps().rule_sets_are_read);
     assert_eq!(fixture.gaps()[..5], always);
     assert_eq!(fixture.gaps()[5..], ["works: target is being listed"]);
     let published = fixture.catch_up().await;

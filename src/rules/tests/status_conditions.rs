@@ -107,9 +107,27 @@ async fn failing_feed_is_reported_with_its_error_while_it_fails() {
     );
     assert_eq!(message(&status, "Ready"), "forbidden: may not list cars");
     assert!(!status.watch_active);
+    let mut conditions = status.conditions.iter();
+    assert!(conditions.all(|it| it.observed_generation == Some(1)));
     fixture.report(&published[0], None).await;
     moment().await;
     assert_eq!(types(&fixture.status("a")), ["Ready", "Validated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_errors_of_a_rule_set_are_reported_with_their_positions() {
+    let mut object = rule_set("a", "cars", "object.spec ==\n  1 +");
+    let color = json!({"key": "color", "expression": "1"});
+    object.spec.label_expressions.push(from(color));
+    let text = message(&final_status(object, served()).await, "InvalidRule");
+    assert!(
+        text.starts_with("rules[Working].expression: 2:6: "),
+        "{text}"
+    );
+    assert!(
+        text.contains("; labelExpressions[color].expression: 1:1: "),
+        "{text}"
+    );
 }
 
 /// Returns a time of the 1st of January 2026.
