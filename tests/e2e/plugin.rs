@@ -229,7 +229,7 @@ fn the_answers_to_dry_run_evictions_are_shown_and_no_pod_is_evicted() {
             pods.find(|it| it["name"] == name).map(|it| &it["effect"])
         };
         assert_eq!(effect("guarded"), Some(&json!("Stays")), "{impact}");
-        assert_eq!(effect("free"), Some(&json!("Deleted")), "{impact}");
+        assert_eq!(effect("free"), Some(&json!("Evicted")), "{impact}");
         let blocker = &impact["blockers"][0];
         assert_eq!(blocker["name"], "guarded", "{impact}");
         let message = blocker["message"].as_str().unwrap_or_default();

@@ -4,13 +4,9 @@
 use super::problem::Problem;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Name of the file with the index.
 pub(crate) const INDEX_FILE: &str = "bundle.json";
-
-/// The namespace in which `deploy/` installs `ifo-apiserver`.
-const DEFAULT_NAMESPACE: &str = "ifo-system";
 
 /// The index of a support bundle.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,22 +26,8 @@ pub(crate) struct BundleIndex {
     /// The operations in the bundle.
     pub(crate) operations: OperationsPart,
     /// All parts, also those that could not be read.
+    #[serde(skip_deserializing)]
     pub(crate) parts: Vec<BundlePart>,
-}
-
-impl BundleIndex {
-    /// Creates the index of a bundle without parts.
-    pub(crate) fn new(created: Timestamp, includes_text: bool) -> Self {
-        Self {
-            created,
-            redacted: !includes_text,
-            plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
-            server_version: None,
-            server_namespace: DEFAULT_NAMESPACE.to_owned(),
-            operations: OperationsPart::default(),
-            parts: Vec::new(),
-        }
-    }
 }
 
 /// The number, the namespaces and the completeness of the operations in the bundle.
@@ -70,18 +52,14 @@ pub(crate) struct OperationsPart {
 }
 
 /// A part of the bundle.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Serialize)]
 pub(crate) struct BundlePart {
-    /// The name of the part, such as `rule sets`.
-    pub(crate) what: String,
-    /// Path of the file in the bundle. None if the bundle does not contain the part.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) path: Option<String>,
+    /// Path of the file in the bundle. The file is missing if the part could not be read.
+    pub(crate) path: String,
     /// The result of reading the part.
     pub(crate) result: PartResult,
     /// The error message. Empty without `--include-text`, and if the part was read.
-    #[serde(skip_serializing_if = "String::is_empty", default)]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) message: String,
 }
 
@@ -96,10 +74,8 @@ pub(crate) enum PartResult {
     Forbidden,
     /// The cluster has no such object or resource, or the list is empty.
     NotFound,
-    /// The part was not requested, because it needs a flag, or Pods that could not be read.
-    #[default]
-    Skipped,
     /// Any other error, for example no answer in time.
+    #[default]
     #[serde(other)]
     Failed,
 }
@@ -121,20 +97,5 @@ impl PartResult {
             Problem::NotFound(_) | Problem::NotInstalled => Self::NotFound,
             _ => Self::Failed,
         }
-    }
-}
-
-impl fmt::Display for PartResult {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Read => "read",
-            Self::Truncated => "incomplete, because a limit was reached",
-            Self::Forbidden => "missing, because you have no permission",
-            Self::NotFound => "missing, because the cluster has none",
-            Self::Skipped => {
-                "missing, because logs need Pods and --include-text, and metrics need --metrics FILE"
-            }
-            Self::Failed => "missing, because of an error",
-        })
     }
 }

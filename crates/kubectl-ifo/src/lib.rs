@@ -34,8 +34,6 @@ mod object_names;
 mod operation;
 mod operation_source;
 mod output;
-mod owner_lookup;
-mod ownership;
 mod plain_text;
 mod problem;
 mod reprint;

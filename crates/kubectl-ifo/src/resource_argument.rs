@@ -7,6 +7,7 @@ use super::filter::Filters;
 use super::filter_check;
 use super::operation::InFlightOperation;
 use super::operation_source::OperationSource;
+use super::problem::Problem;
 use ifo_api::live::SubjectReference;
 use std::fmt;
 use std::str::FromStr;
@@ -71,19 +72,18 @@ impl ResourceArgument {
         self.kind.resolve(kinds).await;
     }
 
-    /// Returns an error message if the kind does not exist. None if the kind exists, or if its
-    /// existence cannot be checked.
-    pub(super) async fn unknown_kind_message(
+    /// Returns an error if the kind does not exist. Returns no error if this cannot be checked.
+    pub(super) async fn check_kind(
         &self,
         source: &OperationSource,
         listed: &[InFlightOperation],
-    ) -> Option<String> {
+    ) -> Result<(), Problem> {
         let filters = Filters {
             kind: vec![self.kind.clone()],
             ..Filters::default()
         };
-        let checked = filter_check::check(&filters, source, listed).await;
-        checked.err().map(|problem| problem.to_string())
+        filter_check::check(&filters, source, listed).await?;
+        Ok(())
     }
 }
 

@@ -9,7 +9,6 @@ use crate::output::complain;
 use crate::problem::Problem;
 use crate::resource_argument::ResourceArgument;
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
 /// An argument of `describe`.
 pub(super) enum DescribeArgument<'a> {
@@ -42,7 +41,7 @@ impl<'a> DescribeArgument<'a> {
 
     /// Returns the operations that the argument names, completed operations last. If the server no
     /// longer serves such an operation, returns the record of the operation that has ended. For a
-    /// subject, this is the newest record of each subject of this kind and name. `operations` are
+    /// subject, this is the newest record. `operations` are
     /// the operations that the server serves.
     pub(super) async fn find(
         &self,
@@ -75,14 +74,8 @@ impl<'a> DescribeArgument<'a> {
         if records.is_empty() {
             return Err(self.not_found(source, operations, &why).await);
         }
-        if let Self::Subject(_) = self {
-            records.sort_by_key(|it| Reverse(it.completed()));
-            let mut seen = BTreeSet::new();
-            records.retain(|it| {
-                let subject = it.spec.subject.clone();
-                seen.insert((subject.namespace, subject.api_version, subject.kind))
-            });
-        }
+        records.sort_by_key(|it| Reverse(it.completed()));
+        records.truncate(1);
         complain(
             "note",
             "no such operation is in flight; showing the newest record; see: kubectl ifo history",
@@ -98,11 +91,10 @@ impl<'a> DescribeArgument<'a> {
     ) -> Problem {
         let what = match self {
             Self::Operation(name) => format!("operation {name:?}"),
-            Self::Subject(resource) => {
-                let unknown = resource.unknown_kind_message(source, operations).await;
-                let unknown = unknown.map(|it| format!(" ({it})")).unwrap_or_default();
-                format!("operation on {resource}{unknown}")
-            }
+            Self::Subject(resource) => match resource.check_kind(source, operations).await {
+                Ok(()) => format!("operation on {resource}"),
+                Err(problem) => return problem,
+            },
         };
         let see = "see what there is: kubectl ifo list -A";
         Problem::NotFound(format!("there is no {what}{why}; {see}"))

@@ -22,13 +22,12 @@ use super::filter::Filters;
 use super::filter_check;
 use super::list;
 use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
-use super::operation_source::{OperationSource, encode};
-use super::output::{Format, print};
+use super::operation_source::OperationSource;
+use super::output::{Format, TerminalText, print};
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
 use k8s_openapi::api::core::v1::Event;
-use related::Related;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -79,7 +78,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         let argument = DescribeArgument::parse(text, &kinds).await?;
         match argument.find(&source, &operations).await {
             Ok(found) => chosen.extend(found),
-            Err(problem @ Problem::NotFound(_)) => missing.push(problem),
+            Err(problem @ (Problem::NotFound(_) | Problem::Usage(_))) => missing.push(problem),
             Err(problem) => return Err(problem),
         }
     }
@@ -98,21 +97,15 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
         Format::Name => print(list::names(&chosen))?,
         Format::Table | Format::Wide => {
             let mut facts = Vec::new();
-            for (position, operation) in chosen.iter().enumerate() {
-                let mut read = DescribedFacts::read(server.clone(), operation.clone()).await;
-                let next = chosen.get(position + 1).map(|it| &it.spec.subject);
-                read.events = read
-                    .events
-                    .filter(|_| next != Some(&operation.spec.subject));
-                facts.push(read);
+            for operation in &chosen {
+                facts.push(DescribedFacts::read(server.clone(), operation.clone()).await);
             }
-            let described = chosen
-                .iter()
-                .zip(&facts)
-                .map(|(operation, facts)| OperationDescription::new(operation, facts, &operations));
-            let descriptions: Vec<_> = described.collect();
-            let paint = args.colors.paint();
-            print(text::text(&descriptions, clock::now(), paint))?;
+            let (now, paint) = (clock::now(), args.colors.paint());
+            for (number, (operation, facts)) in chosen.iter().zip(&facts).enumerate() {
+                let separator = if number > 0 { "\n\n" } else { "" };
+                let text = text::describe(operation, facts, &operations, now, paint);
+                print(TerminalText::from(separator) + text)?;
+            }
         }
     }
     list::report_missing(missing)?;
@@ -124,18 +117,16 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
 pub(crate) struct DescribedFacts {
     /// The rule that detects the operation, or the reason why no rule is shown.
     rule: Result<Value, String>,
-    /// The Events of the subject, or the reason why no Events are shown. None if the next
-    /// description is about the same subject, because that description then has the Events.
-    events: Option<Result<Vec<Event>, String>>,
+    /// The Events of the subject, or the reason why no Events are shown.
+    events: Result<Vec<Event>, String>,
 }
 
 impl DescribedFacts {
     /// Returns the facts of an operation that are still being read.
     pub(crate) fn unread() -> Self {
-        let unread = || "being read".to_owned();
         Self {
-            rule: Err(unread()),
-            events: Some(Err(unread())),
+            rule: Err("being read".to_owned()),
+            events: Err("being read".to_owned()),
         }
     }
 
@@ -150,31 +141,7 @@ impl DescribedFacts {
         };
         Self {
             rule,
-            events: Some(events.map_err(|problem| problem.to_string())),
-        }
-    }
-}
-
-/// An operation with all that its description shows.
-pub(crate) struct OperationDescription<'a> {
-    operation: &'a InFlightOperation,
-    /// The JSON of the object.
-    object: Value,
-    facts: &'a DescribedFacts,
-    related: Vec<Related<'a>>,
-}
-
-impl<'a> OperationDescription<'a> {
-    pub(crate) fn new(
-        operation: &'a InFlightOperation,
-        facts: &'a DescribedFacts,
-        all: impl IntoIterator<Item = &'a InFlightOperation>,
-    ) -> Self {
-        Self {
-            operation,
-            object: encode(operation),
-            facts,
-            related: related::to(operation, all),
+            events: events.map_err(|problem| problem.to_string()),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Finds the operations that are related to a given operation.
 
 use crate::operation::{InFlightOperation, OperationFacts as _};
-use ifo_api::Text;
+use ifo_api::live::SubjectReference;
 
 /// The relation of an operation to the described operation, in words, and the operation.
 pub(super) type Related<'a> = (&'static str, &'a InFlightOperation);
@@ -18,35 +18,22 @@ pub(super) fn to<'a>(
     related
 }
 
-/// Returns the relation of `other` to `operation`. None if they are not related. A correlation group
-/// is of one namespace, and can have operations on cluster-scoped objects, too.
+/// Returns the relation of `other` to `operation`. None if they are not related.
 fn relation(operation: &InFlightOperation, other: &InFlightOperation) -> Option<&'static str> {
     let (own, subject) = (&operation.spec.subject, &other.spec.subject);
-    let owns = |owner: &Option<Text>, owned: &InFlightOperation| {
-        let mut references = owned.spec.subject.owner_references.iter();
-        references.any(|it| owner.as_ref() == Some(&it.uid))
+    let owns = |owner: &SubjectReference, owned: &SubjectReference| {
+        let mut references = owned.owner_references.iter();
+        references.any(|it| owner.uid.as_ref() == Some(&it.uid))
     };
-    let identity = |it: &InFlightOperation| {
-        let subject = &it.spec.subject;
-        (
-            subject.kind.clone(),
-            subject.namespace.clone(),
-            subject.name.clone(),
-        )
-    };
-    let is_near = own.namespace == subject.namespace
-        || own.namespace.is_none()
-        || subject.namespace.is_none();
-    let group = operation.correlation("group").filter(|it| !it.is_empty());
-    if identity(operation) == identity(other) {
+    if (&own.kind, &own.namespace, &own.name) == (&subject.kind, &subject.namespace, &subject.name)
+    {
         Some("Same subject")
-    } else if owns(&subject.uid, operation) {
+    } else if owns(subject, own) {
         Some("Owner")
-    } else if owns(&own.uid, other) {
+    } else if owns(own, subject) {
         Some("Owned")
-    } else if operation.work_key().is_some() && operation.work_key() == other.work_key() {
-        Some("Same work")
     } else {
-        (is_near && group.is_some() && group == other.correlation("group")).then_some("Same group")
+        let is_same_work = operation.work_key() == other.work_key();
+        (is_same_work && operation.work_key().is_some()).then_some("Same work")
     }
 }

@@ -1,29 +1,25 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
-use super::{DescribedFacts, OperationDescription, events, related, text};
+use super::{DescribedFacts, events, related, text};
 use crate::colors::Paint;
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::test_fixtures::{OperationFixture as _, client, now, on, subject};
 use serde_json::json;
 
 #[test]
-fn operations_of_the_same_subject_owners_and_groups_are_related() {
+fn operations_of_the_same_subject_work_and_owners_are_related() {
     let operation = on("shop", "VirtualMachine", "web", "Migrating")
         .owned_by("Pool", "p")
-        .group("vm.web", "root");
+        .work("w");
     let owned =
         on("shop", "VirtualMachineInstance", "web", "Booting").owned_by("VirtualMachine", "web");
     let owner = on("shop", "Pool", "p", "Growing").state("Succeeded", None);
     let mut resizing = operation.clone();
     resizing.metadata.name = "web-resizing".into();
-    let in_group =
-        |namespace: &str, kind: &str| on(namespace, kind, "m", "Running").group("vm.web", "child");
     let all = [
         owner,
         owned,
-        in_group("shop", "Migration"),
-        in_group("", "Node"),
-        in_group("elsewhere", "Migration"),
+        on("shop", "Migration", "m", "Running").work("w"),
         on("shop", "VirtualMachine", "other", "Migrating"),
         operation.clone(),
         resizing,
@@ -35,8 +31,7 @@ fn operations_of_the_same_subject_owners_and_groups_are_related() {
         .collect();
     let expected = [
         ("Owned", "VirtualMachineInstance/web"),
-        ("Same group", "Migration/m"),
-        ("Same group", "Node/m"),
+        ("Same work", "Migration/m"),
         ("Same subject", "VirtualMachine/web"),
         ("Owner", "Pool/p"),
     ];
@@ -50,10 +45,9 @@ fn missing_information_is_stated_and_long_tables_are_cut() {
     let all: Vec<InFlightOperation> = (0..300).map(relative).collect();
     let facts = DescribedFacts {
         rule: Err("you may not get operationrulesets".to_owned()),
-        events: Some(Err("you may not list events".to_owned())),
+        events: Err("you may not list events".to_owned()),
     };
-    let description = OperationDescription::new(&operation, &facts, &all);
-    let text = text::text(&[description], now(), Paint::default()).to_string();
+    let text = text::describe(&operation, &facts, &all, now(), Paint::default()).to_string();
     for part in [
         "<not shown: you may not get operationrulesets>",
         "<not shown: you may not list events>",

@@ -2,10 +2,10 @@
 //! the state, the message, and since when. As `kubectl describe` does with custom resources, the text
 //! has all fields of the object. The rule, related operations, Events, labels and the UID follow.
 
-use super::OperationDescription;
-use super::events;
+use super::{DescribedFacts, events, related};
 use crate::colors::Paint;
-use crate::operation::{OperationFacts as _, seconds_text};
+use crate::operation::{InFlightOperation, OperationFacts as _, seconds_text};
+use crate::operation_source::encode;
 use crate::output::{TerminalText, table};
 use crate::plain_text::{ago, one_line, pad};
 use ifo_api::Text;
@@ -18,31 +18,17 @@ const TITLE_WIDTH: usize = 22;
 /// Largest number of rows of a table. If there are more, a line shows how many rows are left out.
 const MAX_ROWS: usize = 50;
 
-/// Formats all descriptions, separated by two blank lines.
-pub(crate) fn text(
-    descriptions: &[OperationDescription<'_>],
+/// Describes an operation. `all` are the operations that can be related.
+pub(crate) fn describe<'a>(
+    operation: &'a InFlightOperation,
+    facts: &DescribedFacts,
+    all: impl IntoIterator<Item = &'a InFlightOperation>,
     now: Timestamp,
     paint: Paint,
 ) -> TerminalText {
-    let mut text = TerminalText::default();
-    for (number, description) in descriptions.iter().enumerate() {
-        if number > 0 {
-            text.push_str("\n\n");
-        }
-        describe(&mut text, description, now, paint);
-    }
-    text
-}
-
-fn describe(
-    text: &mut TerminalText,
-    description: &OperationDescription<'_>,
-    now: Timestamp,
-    paint: Paint,
-) {
-    let OperationDescription {
-        operation, object, ..
-    } = description;
+    let mut described = TerminalText::default();
+    let text = &mut described;
+    let object = encode(operation);
     let (metadata, status) = (&object["metadata"], &operation.status);
     let optional = |text: &Option<Text>| text.clone().unwrap_or_default();
     let state = paint.state(
@@ -70,11 +56,12 @@ fn describe(
     });
     let header = ["Type", "Status", "Since", "Reason", "Message"];
     rows_of(text, "Conditions", header, Ok(rows.collect()));
-    match &description.facts.rule {
+    match &facts.rule {
         Ok(rule) => field(text, 0, "Rule", rule, now),
         Err(why) => line(text, 0, "Rule", &format!("<not shown: {why}>")),
     }
-    let rows = description.related.iter().map(|(how, other)| {
+    let rows = related::to(operation, all);
+    let rows = rows.iter().map(|(how, other)| {
         [
             (*how).to_owned(),
             other.subject_name(),
@@ -86,14 +73,13 @@ fn describe(
     });
     let header = ["Relation", "Subject", "Operation", "State", "Age", "Name"];
     rows_of(text, "Related", header, Ok(rows.collect()));
-    if let Some(events) = &description.facts.events {
-        let rows = events.as_ref().map_err(String::as_str);
-        let rows = rows.map(|all| all.iter().map(|it| events::row(it, now)).collect());
-        let header = ["Type", "Reason", "Age", "From", "Message"];
-        rows_of(text, "Events", header, rows);
-    }
+    let rows = facts.events.as_ref().map_err(String::as_str);
+    let rows = rows.map(|all| all.iter().map(|it| events::row(it, now)).collect());
+    let header = ["Type", "Reason", "Age", "From", "Message"];
+    rows_of(text, "Events", header, rows);
     field(text, 0, "Labels", &metadata["labels"], now);
     field(text, 0, "UID", &metadata["uid"], now);
+    described
 }
 
 /// Adds a field of an object. Conditions are in a table of their own.

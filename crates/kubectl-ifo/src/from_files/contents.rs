@@ -283,7 +283,7 @@ fn read_index(path: &str, found: &[FoundFile]) -> Result<Option<BundleIndex>, Pr
     match index.operations.result {
         PartResult::Read | PartResult::Truncated => Ok(Some(index)),
         result => failed(format!(
-            "the support bundle contains no operations: {result}"
+            "the support bundle contains no operations: {result:?}"
         )),
     }
 }

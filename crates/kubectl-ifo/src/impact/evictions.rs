@@ -6,14 +6,13 @@
 //! requested. If a Pod runs a virtual machine, a webhook of KubeVirt answers. If KubeVirt would
 //! migrate the virtual machine, the webhook refuses the eviction with [`EVACUATION`].
 
-use super::MissingPart;
+use super::MissingParts;
 use crate::api_client::ApiClient;
 use crate::operation::InFlightOperation;
 use crate::operation_source::escape;
 use crate::problem::Problem;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::core::Status;
 use serde::Serialize;
 use serde_json::json;
@@ -51,16 +50,14 @@ const CONCURRENCY: usize = 16;
 /// The effect of a drain on a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(super) enum DrainEffect {
+    /// The Pod is evicted.
+    Evicted,
+    /// The virtual machine in the Pod is shut down.
+    ShutDown,
     /// The virtual machine in the Pod moves to another node.
     Migrated,
     /// The Pod is the target of a running migration, and the migration fails.
     MigrationFails,
-    /// The virtual machine in the Pod is shut down.
-    ShutDown,
-    /// The Pod is evicted, and its controller creates another one.
-    Evicted,
-    /// The Pod is deleted, and nothing creates it again.
-    Deleted,
     /// The Pod stays, and the drain does not finish.
     Stays,
     /// The eviction could not be requested.
@@ -70,130 +67,126 @@ pub(super) enum DrainEffect {
 /// A Pod that a drain evicts or tries to evict.
 #[derive(Debug, Serialize)]
 pub(super) struct AffectedPod {
-    kind: &'static str,
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) effect: DrainEffect,
-    /// Kind and name of the controller, such as `ReplicaSet/api`. None if the Pod has none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    controller: Option<String>,
     /// The refusal of the kube-apiserver, if the Pod stays.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    message: String,
 }
 
 impl AffectedPod {
     /// Describes the effect.
     pub(super) fn text(&self) -> String {
-        let controller = self.controller.as_deref().unwrap_or("no controller");
         match self.effect {
-            DrainEffect::Migrated => format!("{controller} is moved to another node"),
-            DrainEffect::MigrationFails => {
-                format!("the migration of {controller} to this node fails")
-            }
-            DrainEffect::ShutDown => format!("{controller} is shut down"),
-            DrainEffect::Evicted => format!("evicted and created again by {controller}"),
-            DrainEffect::Deleted => format!("deleted and not created again, {controller}"),
-            DrainEffect::Stays => {
-                let message = self.message.as_deref().unwrap_or_default();
-                format!("stays and blocks the drain: {message}")
-            }
+            DrainEffect::Evicted => "evicted".to_owned(),
+            DrainEffect::ShutDown => "the virtual machine is shut down".to_owned(),
+            DrainEffect::Migrated => "the virtual machine moves to another node".to_owned(),
+            DrainEffect::MigrationFails => "the migration to this node fails".to_owned(),
+            DrainEffect::Stays => format!("stays and blocks the drain: {}", self.message),
             DrainEffect::Unknown => "unknown, because the eviction failed".to_owned(),
         }
     }
 }
 
 /// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and requests
-/// their evictions. Returns the Pods that a drain evicts or tries to evict. If a part cannot be read,
-/// adds the part to `missing`. `operations` are the operations on the node. If a problem affects all parts, returns the problem as an error.
+/// their evictions. Returns the Pods that a drain evicts or tries to evict. `operations` are the
+/// operations on the node. If a problem affects all parts of the answer, returns it as an error.
 pub(super) async fn affected_pods(
     server: &ApiClient,
     node: &str,
     namespace: Option<&str>,
     operations: &[InFlightOperation],
-    missing: &mut Vec<MissingPart>,
+    missing: &mut MissingParts,
 ) -> Result<Vec<AffectedPod>, Problem> {
-    let pods = match evicted_pods(server, node, namespace).await {
+    let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+    let path = format!("/api/v1{within}/pods");
+    let on_node = format!("spec.nodeName={node}");
+    let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_evicted));
+    let pods = match server.all(&path, &on_node, read).await {
         Ok(pods) => pods,
         Err(problem) => {
-            missing.push(MissingPart::of("Pods", problem)?);
-            return Ok(Vec::new());
+            missing.add_problem("Pods", problem)?;
+            Vec::new()
         }
     };
-    let answers = futures::stream::iter(pods).map(async |pod| {
-        let answer = request_eviction(server, &pod, operations).await;
-        (pod, answer)
+    let answers = futures::stream::iter(pods).map(async |pod: Pod| {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let answer = request_eviction(server, &namespace, &name).await;
+        (pod, namespace, name, answer)
     });
     let answers: Vec<_> = answers.buffered(CONCURRENCY).collect().await;
     let mut affected = Vec::new();
-    for (pod, answer) in answers {
+    for (pod, namespace, name, answer) in answers {
         let (effect, message) = match answer {
-            Ok(Some(answer)) => answer,
-            Ok(None) => continue,
+            Ok(Eviction::Allowed) => (effect(&pod, operations), String::new()),
+            Ok(Eviction::Refused(message)) if message.contains(EVACUATION) => {
+                (DrainEffect::Migrated, String::new())
+            }
+            Ok(Eviction::Refused(message)) => (DrainEffect::Stays, message),
+            Ok(Eviction::PodIsGone) => continue,
             Err(problem) => {
-                let part = MissingPart::of("evictions", problem)?;
-                if !missing.contains(&part) {
-                    missing.push(part);
-                }
-                (DrainEffect::Unknown, None)
+                missing.add_problem("evictions", problem)?;
+                (DrainEffect::Unknown, String::new())
             }
         };
-        let (namespace, name) = identity(&pod);
         affected.push(AffectedPod {
-            kind: "Pod",
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
+            namespace,
+            name,
             effect,
-            controller: controller(&pod).map(|it| format!("{}/{}", it.kind, it.name)),
             message,
         });
     }
     Ok(affected)
 }
 
-/// Returns namespace and name.
-fn identity(pod: &Pod) -> (&str, &str) {
-    let metadata = &pod.metadata;
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    (namespace, metadata.name.as_deref().unwrap_or_default())
-}
-
-/// Returns the owner reference with `controller: true`. None if there is none.
-fn controller(pod: &Pod) -> Option<&OwnerReference> {
+/// Returns the kind of the owner with `controller: true`. None if the Pod has no such owner.
+fn controller(pod: &Pod) -> Option<&str> {
     let mut owners = pod.metadata.owner_references.iter().flatten();
-    owners.find(|it| it.controller == Some(true))
+    let controller = owners.find(|it| it.controller == Some(true));
+    controller.map(|it| it.kind.as_str())
 }
 
-/// Lists the Pods of the node that a drain interrupts. A Pod that has ended is left out, because a
-/// drain only deletes its object.
-async fn evicted_pods(
-    server: &ApiClient,
-    node: &str,
-    namespace: Option<&str>,
-) -> Result<Vec<Pod>, Problem> {
-    let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
-    let path = format!("/api/v1{within}/pods");
-    let on_node = format!("spec.nodeName={node}");
-    let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_evicted));
-    server.all(&path, &on_node, read).await
-}
-
+/// Returns true if a drain interrupts the Pod. A drain only deletes the object of a Pod that has
+/// ended.
 fn is_evicted(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let is_mirror = annotations.is_some_and(|it| it.contains_key(MIRROR_ANNOTATION));
     let phase = pod.status.as_ref().and_then(|it| it.phase.as_deref());
     let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
-    !is_mirror && !has_ended && controller(pod).is_none_or(|it| it.kind != "DaemonSet")
+    !is_mirror && !has_ended && controller(pod) != Some("DaemonSet")
 }
 
-/// Requests an eviction. Returns its effect, and the message if the Pod stays. None if the Pod does
-/// not exist any more.
+/// Returns the effect of an eviction that the kube-apiserver allows. KubeVirt allows the eviction of
+/// the target Pod of a migration, because the virtual machine still runs on another node.
+fn effect(pod: &Pod, operations: &[InFlightOperation]) -> DrainEffect {
+    if controller(pod) != Some(MACHINE) {
+        return DrainEffect::Evicted;
+    }
+    let labels = pod.metadata.labels.as_ref();
+    let migration = labels.and_then(|it| it.get(MIGRATION_LABEL));
+    let mut instances = operations.iter().map(|it| &it.status.instance);
+    if migration.is_some_and(|uid| instances.any(|it| it.as_deref() == Some(uid))) {
+        DrainEffect::MigrationFails
+    } else {
+        DrainEffect::ShutDown
+    }
+}
+
+/// The answer to a dry run of an eviction.
+enum Eviction {
+    Allowed,
+    /// The Pod stays. Contains the message of the kube-apiserver.
+    Refused(String),
+    PodIsGone,
+}
+
 async fn request_eviction(
     server: &ApiClient,
-    pod: &Pod,
-    operations: &[InFlightOperation],
-) -> Result<Option<(DrainEffect, Option<String>)>, Problem> {
-    let (namespace, name) = identity(pod);
+    namespace: &str,
+    name: &str,
+) -> Result<Eviction, Problem> {
     let uri = format!(
         "/api/v1/namespaces/{}/pods/{}/eviction?dryRun=All",
         escape(namespace),
@@ -203,61 +196,32 @@ async fn request_eviction(
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
     });
-    let Err(error) = server.create(&uri, &eviction).await? else {
-        let effect = match controller(pod) {
-            Some(it) if it.kind == MACHINE && is_target(pod, operations) => {
-                DrainEffect::MigrationFails
-            }
-            Some(it) if it.kind == MACHINE => DrainEffect::ShutDown,
-            Some(_) => DrainEffect::Evicted,
-            None => DrainEffect::Deleted,
-        };
-        return Ok(Some((effect, None)));
-    };
-    if let kube::Error::Api(status) = &error {
-        if status.message.contains(EVACUATION) {
-            return Ok(Some((DrainEffect::Migrated, None)));
+    match server.create(&uri, &eviction).await? {
+        Ok(()) => Ok(Eviction::Allowed),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Eviction::PodIsGone),
+        Err(kube::Error::Api(status)) if is_refusal(&status) => {
+            let causes = status.details.iter().flat_map(|it| &it.causes);
+            let texts = causes.map(|it| format!(" {}", it.message));
+            Ok(Eviction::Refused(
+                status.message.clone() + &texts.collect::<String>(),
+            ))
         }
-        if status.code == 404 {
-            return Ok(None);
-        }
-        if let Some(refusal) = refusal(status) {
-            return Ok(Some((DrainEffect::Stays, Some(refusal))));
-        }
-        if status.code == 403 {
-            // The message of the server names the Pod, so it would be different for each Pod.
-            let message = "you may not create pods/eviction".to_owned();
-            return Err(Problem::Forbidden { message });
-        }
+        Err(error) => Err(server.problem(&error)),
     }
-    Err(server.problem(&error))
 }
 
-/// Returns true if the Pod is the target of a migration in flight. KubeVirt does not refuse its
-/// eviction, because the virtual machine still runs on another node.
-fn is_target(pod: &Pod, operations: &[InFlightOperation]) -> bool {
-    let labels = pod.metadata.labels.as_ref();
-    let migration = labels.and_then(|it| it.get(MIGRATION_LABEL));
-    let mut instances = operations.iter().map(|it| &it.status.instance);
-    migration.is_some_and(|uid| instances.any(|it| it.as_deref() == Some(uid)))
-}
-
-/// Returns the message of a refusal that a drain would get, too. None if the answer only says that
-/// the request was not processed, for example because a right is missing.
-fn refusal(status: &Status) -> Option<String> {
-    let causes = status.details.iter().flat_map(|it| &it.causes);
-    let budgets: Vec<&str> = causes
-        .filter(|it| it.reason == BUDGET)
-        .map(|it| it.message.as_str())
-        .collect();
-    if !budgets.is_empty() {
-        return Some(format!("{} {}", status.message, budgets.join(" ")));
-    }
+/// Returns true if a drain would get this answer, too. False if the answer only says that the request
+/// was not processed, for example because a right is missing.
+fn is_refusal(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|it| &it.causes);
     let message = &status.message;
-    let is_refused = match status.code {
+    match status.code {
         403 => !message.contains(MISSING_RIGHT),
         422 => true,
-        _ => message.starts_with(WEBHOOK) || message.contains(SEVERAL_BUDGETS),
-    };
-    is_refused.then(|| message.clone())
+        _ => {
+            causes.any(|it| it.reason == BUDGET)
+                || message.starts_with(WEBHOOK)
+                || message.contains(SEVERAL_BUDGETS)
+        }
+    }
 }

@@ -14,8 +14,8 @@ use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
-use super::operation::{AGE, InFlightOperation, PrintedField, PrintedFields, SUBJECT};
-use super::operation_source::OperationSource;
+use super::operation::InFlightOperation;
+use super::operation_source::{OperationSource, encode};
 use super::output::{
     Format, TerminalText, TextStyle, complain, formats, print, print_error_line, print_value, table,
 };
@@ -25,7 +25,8 @@ use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
 use evictions::{AffectedPod, DrainEffect, affected_pods};
-use serde::Serialize;
+use serde_json::json;
+use std::fmt::Display;
 use std::process::ExitCode;
 use verdict::DrainVerdict;
 
@@ -74,58 +75,34 @@ pub(super) struct ImpactArgs {
     connect: Connect,
 }
 
-/// A part of the answer that is missing.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct MissingPart {
-    /// Name of the part, such as `Pods`.
-    part: &'static str,
-    reason: String,
-}
+/// The parts of the answer that are missing, with their reasons: `Pods: REASON`.
+#[derive(Debug, Default)]
+struct MissingParts(Vec<String>);
 
-impl MissingPart {
-    /// Returns the part with the reason why it is missing. If the problem affects all parts,
-    /// returns the problem as an error, because the command has no answer.
-    fn of(part: &'static str, problem: Problem) -> Result<Self, Problem> {
-        let reason = match problem {
+impl MissingParts {
+    fn add(&mut self, part: &str, reason: impl Display) {
+        self.0.push(format!("{part}: {reason}"));
+    }
+
+    /// Adds a part that could not be read. Of several evictions that failed, only the first is added.
+    /// If the problem affects all parts, returns it as an error, because the command has no answer.
+    fn add_problem(&mut self, part: &str, problem: Problem) -> Result<(), Problem> {
+        match problem {
             Problem::Unauthorized
             | Problem::Unreachable { .. }
             | Problem::Config(_)
             | Problem::Usage(_)
-            | Problem::Closed => return Err(problem),
-            problem => problem.to_string(),
-        };
-        Ok(Self { part, reason })
+            | Problem::Closed => Err(problem),
+            problem => {
+                let begin = format!("{part}: ");
+                if !self.0.iter().any(|it| it.starts_with(&begin)) {
+                    self.add(part, problem);
+                }
+                Ok(())
+            }
+        }
     }
 }
-
-/// The answer, in the form of the JSON and YAML output.
-#[derive(Debug, Serialize)]
-struct NodeImpact<'a> {
-    node: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    namespace: Option<&'a str>,
-    verdict: &'a DrainVerdict,
-    /// The operations in flight that touch the node.
-    operations: Vec<PrintedFields<'a>>,
-    interrupted: &'a [AffectedPod],
-    /// The Pods in `interrupted` whose eviction is refused.
-    blockers: Vec<&'a AffectedPod>,
-    missing: &'a [MissingPart],
-}
-
-/// The fields of an operation in JSON and YAML, in order.
-const FIELDS: &[PrintedField] = &[
-    ("name", "/metadata/name"),
-    ("namespace", "/spec/subject/namespace"),
-    SUBJECT,
-    ("operation", "/spec/operation"),
-    ("component", "/spec/component"),
-    ("state", "/status/state"),
-    ("progress", "/status/progress"),
-    ("started", "/metadata/creationTimestamp"),
-    AGE,
-    ("message", "/status/message"),
-];
 
 /// Runs the command, and returns its exit code.
 pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
@@ -135,7 +112,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         return Err(needs_cluster("impact"));
     }
     let server = args.connect.open().await?;
-    let mut missing = Vec::new();
+    let mut missing = MissingParts::default();
     let filters = Filters {
         node: vec![args.node.clone()],
         ..Filters::default().with_namespace(namespace)
@@ -147,45 +124,37 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             listed
         }
         Err(problem) => {
-            missing.push(MissingPart::of("operations", problem)?);
+            missing.add_problem("operations", problem)?;
             Vec::new()
         }
     };
     let namespace = namespace.map(String::as_str);
     if let Some(namespace) = namespace {
-        missing.push(MissingPart {
-            part: "other namespaces",
-            reason: format!("only namespace {namespace} was read"),
-        });
+        let reason = format!("only namespace {namespace} was read");
+        missing.add("other namespaces", reason);
     }
     let pods = affected_pods(&server, &args.node, namespace, &operations, &mut missing).await?;
-    let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing);
+    let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing.0);
     if args.format == Format::Table {
         let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::NEED.sort(it));
         let kinds = Kinds::new(server.clone());
         let style = kinds.style(Format::Table, args.colors.paint()).await;
         print(verdict.text(&args.node) + "\n")?;
         print(text(&rows, &pods, &style))?;
-        for MissingPart { part, reason } in &missing {
-            print_error_line(&format!("missing: {part}: {reason}"));
+        for part in &missing.0 {
+            print_error_line(&format!("missing: {part}"));
         }
     } else {
-        let now = clock::now();
-        let fields = |operation| PrintedFields {
-            operation,
-            fields: FIELDS,
-            now,
-        };
         let stays = |it: &&AffectedPod| it.effect == DrainEffect::Stays;
-        let value = NodeImpact {
-            node: &args.node,
-            namespace,
-            verdict: &verdict,
-            operations: operations.iter().map(fields).collect(),
-            interrupted: &pods,
-            blockers: pods.iter().filter(stays).collect(),
-            missing: &missing,
-        };
+        let value = json!({
+            "node": args.node,
+            "namespace": namespace,
+            "verdict": verdict,
+            "operations": operations.iter().map(encode).collect::<Vec<_>>(),
+            "interrupted": pods,
+            "blockers": pods.iter().filter(stays).collect::<Vec<_>>(),
+            "missing": missing.0,
+        });
         print_value(&value, args.format)?;
     }
     Ok(verdict.exit_code())
@@ -218,27 +187,19 @@ async fn check_operations(
     filters: &Filters,
     source: &OperationSource,
     listed: &[InFlightOperation],
-    missing: &mut Vec<MissingPart>,
+    missing: &mut MissingParts,
 ) -> Result<(), Problem> {
     for warning in filter_check::check(filters, source, listed).await? {
         match warning {
-            FilterWarning::NoRuleSet(reason) => missing.push(MissingPart {
-                part: "operations",
-                reason,
-            }),
+            FilterWarning::NoRuleSet(reason) => missing.add("operations", reason),
             FilterWarning::Unchecked(text) => complain("note", text),
         }
     }
     if let Some(incomplete) = source.incomplete() {
-        missing.push(MissingPart {
-            part: "operations",
-            reason: incomplete.to_string(),
-        });
+        missing.add("operations", incomplete);
     } else if source.namespaces.is_some() && filters.namespace.is_none() {
-        missing.push(MissingPart {
-            part: "operations",
-            reason: "you may not list operations in all namespaces".to_owned(),
-        });
+        let reason = "you may not list operations in all namespaces";
+        missing.add("operations", reason);
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! Decides whether a drain of a node is safe. This module does no I/O.
 
-use super::MissingPart;
 use super::evictions::{AffectedPod, DrainEffect};
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::plain_text::{first_names, one_line};
@@ -24,7 +23,7 @@ enum IsSafe {
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct DrainVerdict {
     safe: IsSafe,
-    /// The reasons for `False` or `Unknown`. Empty for `True`.
+    /// The reasons for `False`.
     reasons: Vec<String>,
 }
 
@@ -40,49 +39,38 @@ impl DrainVerdict {
         node: &str,
         operations: &[InFlightOperation],
         pods: &[AffectedPod],
-        missing: &[MissingPart],
+        missing: &[String],
     ) -> Self {
         let against = operations.iter();
-        let against = against.filter(|it| it.is_active() && counts_against_a_drain(it, node));
+        let against = against.filter(|it| counts_against_a_drain(it, node));
         let against: Vec<String> = against
             .map(|it| {
-                format!(
-                    "{} of {} is {}",
-                    it.spec.operation,
-                    it.place_name(),
-                    it.marked_state()
-                )
+                let (operation, state) = (&it.spec.operation, it.marked_state());
+                format!("{operation} of {} is {state}", it.place_name())
             })
             .collect();
         let with_effect = |effect| {
             let pods = pods.iter().filter(move |it| it.effect == effect);
-            pods.map(|it| format!("{} in {}", it.name, it.namespace))
-                .collect::<Vec<String>>()
+            let names = pods.map(|it| format!("{} in {}", it.name, it.namespace));
+            names.collect::<Vec<String>>()
         };
-        let named = |all: &[String]| first_names(all.iter().map(String::as_str), MAX_NAMED);
-        let mut reasons = Vec::new();
-        if !against.is_empty() {
-            reasons.push(format!("Operations do not progress: {}", named(&against)));
-        }
-        for (title, pods) in [
+        let fail = "Pods are targets of running migrations, which would fail";
+        let reasons = [
+            ("Operations do not progress", against),
             ("Pods block a drain", with_effect(DrainEffect::Stays)),
-            (
-                "Pods are targets of running migrations, which would fail",
-                with_effect(DrainEffect::MigrationFails),
-            ),
-        ] {
-            if !pods.is_empty() {
-                reasons.push(format!("{title}: {}", named(&pods)));
-            }
-        }
-        let safe = match (reasons.is_empty(), missing) {
-            (false, _) => IsSafe::False,
-            (true, []) => IsSafe::True,
-            (true, missing) => {
-                let missing = missing.iter();
-                reasons.extend(missing.map(|it| format!("Missing: {}: {}", it.part, it.reason)));
-                IsSafe::Unknown
-            }
+            (fail, with_effect(DrainEffect::MigrationFails)),
+        ];
+        let reasons = reasons.iter().filter(|(_, all)| !all.is_empty());
+        let reasons: Vec<String> = reasons
+            .map(|(title, all)| {
+                let names = first_names(all.iter().map(String::as_str), MAX_NAMED);
+                format!("{title}: {names}")
+            })
+            .collect();
+        let safe = match (reasons.as_slice(), missing) {
+            ([], []) => IsSafe::True,
+            ([], _) => IsSafe::Unknown,
+            _ => IsSafe::False,
         };
         Self { safe, reasons }
     }

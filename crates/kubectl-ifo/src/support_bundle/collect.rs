@@ -2,26 +2,30 @@
 //! also those that could not be read.
 
 use super::fields;
-use super::parts::{CUSTOM_RESOURCES, ListPart, OPERATIONS};
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
 use crate::filter::Filters;
 use crate::operation_source::{OperationSource, Served, encode as encode_operation, escape};
 use crate::problem::Problem;
 use crate::version::read_server_version;
-use ifo_api::{GROUP, LIVE_GROUP};
+use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record, ruleset};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::time::Duration;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 /// Default time limit of one request. `--request-timeout` overrides this limit.
 const REQUEST_TIME: Duration = Duration::from_secs(30);
 
-/// Time limit of the whole collection. The index of the bundle records the parts that were not read
-/// in this time as missing.
+/// Time limit of the whole collection. Parts that were not read in this time are missing.
 const TOTAL_TIME: Duration = Duration::from_mins(3);
+
+/// Largest number of operations, and of records of completed operations. Further ones are left out.
+const OPERATIONS: usize = 20_000;
+
+/// Largest number of objects in another list, such as Events. Further objects are left out.
+const OBJECTS: usize = 1_000;
 
 /// Largest number of Pods whose logs are read. More than three replicas are unusual, but Pods of
 /// earlier revisions can exist, too. For further Pods, the bundle has only the list of Pods.
@@ -34,8 +38,8 @@ const LOG_LINES: usize = 10_000;
 /// the kubelet leaves out the newest of them.
 const LOG_BYTES: usize = 8 * 1024 * 1024;
 
-/// The beginning of the names of the parts with the logs of containers that ran before.
-pub(super) const PREVIOUS_LOG: &str = "previous log";
+/// The namespace of `ifo-apiserver`, if neither the user nor the APIService names it.
+const DEFAULT_NAMESPACE: &str = "ifo-system";
 
 /// A file of the bundle.
 #[derive(Debug)]
@@ -44,126 +48,226 @@ pub(super) struct BundleFile {
     pub(super) bytes: Vec<u8>,
 }
 
+/// What the user has chosen.
+pub(super) struct Choices<'a> {
+    /// The namespace of operations and records. None for all that the user may read.
+    pub(super) namespace: Option<&'a String>,
+    /// The namespace of `ifo-apiserver`.
+    pub(super) server_namespace: Option<&'a String>,
+    /// True if all fields and the logs are collected.
+    pub(super) includes_text: bool,
+}
+
 /// The parts that were collected so far.
-pub(super) struct BundleCollection {
+pub(super) struct BundleCollection<'a> {
     client: ApiClient,
-    deadline: Instant,
-    includes_text: bool,
+    choices: Choices<'a>,
     pub(super) index: BundleIndex,
     pub(super) files: Vec<BundleFile>,
 }
 
-impl BundleCollection {
-    /// Creates an empty collection. The time limit begins now.
-    pub(super) fn new(mut client: ApiClient, includes_text: bool, now: Timestamp) -> Self {
+impl<'a> BundleCollection<'a> {
+    /// Collects all parts. If a part cannot be read, the index has the reason. `metrics` is the file
+    /// of the user.
+    pub(super) async fn collect(
+        mut client: ApiClient,
+        choices: Choices<'a>,
+        metrics: Option<Vec<u8>>,
+        now: Timestamp,
+    ) -> Self {
         client.timeout.get_or_insert(REQUEST_TIME);
-        Self {
+        let mut bundle = Self {
             client,
-            deadline: Instant::now() + TOTAL_TIME,
-            includes_text,
+            index: BundleIndex {
+                created: now,
+                redacted: !choices.includes_text,
+                plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
+                server_version: None,
+                server_namespace: DEFAULT_NAMESPACE.to_owned(),
+                operations: OperationsPart::default(),
+                parts: Vec::new(),
+            },
+            choices,
             files: Vec::new(),
-            index: BundleIndex::new(now, includes_text),
+        };
+        if timeout(TOTAL_TIME, bundle.collect_all()).await.is_err() {
+            bundle.add("further parts", Err(Problem::TimedOut(TOTAL_TIME)));
+        }
+        if let Some(metrics) = metrics {
+            bundle.add("metrics.txt", Ok((metrics, false)));
+        }
+        let bytes = encode(&bundle.index);
+        let path = INDEX_FILE.to_owned();
+        bundle.files.push(BundleFile { path, bytes });
+        bundle
+    }
+
+    async fn collect_all(&mut self) {
+        match read_server_version(&self.client).await {
+            Ok(version) => self.index.server_version = Some(version),
+            Err(problem) => self.add("version of the server", Err(problem)),
+        }
+        self.list("Version", "versions.json", &["/version".to_owned()])
+            .await;
+        let service = format!("/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{LIVE_GROUP}");
+        let service = self
+            .list("APIService", "cluster/apiservice.json", &[service])
+            .await;
+        let service = service
+            .first()
+            .map(|it| &it["spec"]["service"]["namespace"]);
+        let service = service.and_then(Value::as_str).map(str::to_owned);
+        if let Some(namespace) = self.choices.server_namespace.cloned().or(service) {
+            self.index.server_namespace = namespace;
+        }
+        self.collect_operations().await;
+        let plural = ruleset::PLURAL;
+        let rule_sets = format!("/apis/{GROUP}/{VERSION}/{plural}");
+        let file = format!("cluster/{plural}.json");
+        self.list(ruleset::KIND, &file, &[rule_sets]).await;
+        let crds = "customresourcedefinitions";
+        let paths = [plural, live::PLURAL]
+            .map(|it| format!("/apis/apiextensions.k8s.io/v1/{crds}/{it}.{GROUP}"));
+        let file = format!("cluster/{crds}.json");
+        self.list("CustomResourceDefinition", &file, &paths).await;
+        self.collect_server().await;
+    }
+
+    /// Reads the objects of `ifo-apiserver`, and with `--include-text` its logs. Without this flag, no
+    /// line of a log may leave, because every line can contain a name or a message.
+    async fn collect_server(&mut self) {
+        let namespace = escape(&self.index.server_namespace);
+        let labelled = "labelSelector=app.kubernetes.io%2Fname%3Difo-apiserver";
+        let named = "fieldSelector=metadata.name%3Difo-apiserver";
+        let mut pods = Vec::new();
+        for (kind, root, plural, selector) in [
+            ("Deployment", "apis/apps/v1", "deployments", labelled),
+            (
+                "PodDisruptionBudget",
+                "apis/policy/v1",
+                "poddisruptionbudgets",
+                labelled,
+            ),
+            ("Lease", "apis/coordination.k8s.io/v1", "leases", named),
+            ("Event", "api/v1", "events", ""),
+            ("Pod", "api/v1", "pods", labelled),
+        ] {
+            let path = format!("/{root}/namespaces/{namespace}/{plural}?{selector}");
+            let file = format!("server/{plural}.json");
+            pods = self.list(kind, &file, &[path]).await;
+        }
+        let pods = pods.iter().filter(|_| self.choices.includes_text);
+        let names = pods.filter_map(|it| it["metadata"]["name"].as_str());
+        for pod in names.take(PODS).map(escape).collect::<Vec<_>>() {
+            for (name, more) in [("log", ""), ("previous.log", "&previous=true")] {
+                let uri = format!(
+                    "/api/v1/namespaces/{namespace}/pods/{pod}/log?container=ifo-apiserver\
+                     &timestamps=true&tailLines={LOG_LINES}&limitBytes={LOG_BYTES}{more}"
+                );
+                let log = self.client.answer(&uri).await.map(|answer| answer.text);
+                // Usually, there is no log of a previous container.
+                if log.is_ok() || more.is_empty() {
+                    let log = log.map(|it| {
+                        let is_long = it.len() >= LOG_BYTES || it.lines().count() >= LOG_LINES;
+                        (it.into_bytes(), is_long)
+                    });
+                    self.add(&format!("logs/{pod}.{name}"), log);
+                }
+            }
         }
     }
 
-    /// Adds the file with the index.
-    pub(super) fn add_index(&mut self) {
-        let bytes = encode(&self.index);
-        let path = INDEX_FILE.to_owned();
-        self.files.push(BundleFile { path, bytes });
-    }
-
-    /// Waits for an answer until the time limit of the collection is reached.
-    async fn within<T>(
-        &self,
-        answer: impl Future<Output = Result<T, Problem>>,
-    ) -> Result<T, Problem> {
-        let late = |_| Err(Problem::TimedOut(TOTAL_TIME));
-        timeout_at(self.deadline, answer).await.unwrap_or_else(late)
-    }
-
-    /// Records a part. If it was read, adds the file `path` with these bytes. The flag is true if a
-    /// limit was reached. The bundle keeps the message of a problem only with `--include-text`,
-    /// because it can contain the name of the user.
-    fn add(&mut self, what: &str, path: &str, read: Result<(Vec<u8>, bool), Problem>) {
-        let mut part = BundlePart {
-            what: what.to_owned(),
-            ..BundlePart::default()
-        };
-        match read {
-            Ok((bytes, is_truncated)) => {
-                part.result = PartResult::of_read(is_truncated);
-                part.path = Some(path.to_owned());
-                let path = path.to_owned();
-                self.files.push(BundleFile { path, bytes });
+    /// Reads the operations, their records, and the operations that are stored as custom resources.
+    async fn collect_operations(&mut self) {
+        let filters = Filters::all_in(self.choices.namespace);
+        let found = OperationSource::find(self.client.clone(), filters).await;
+        let mut namespaces = self.choices.namespace.map(|it| vec![it.clone()]);
+        let mut served = Served::Live;
+        let file = |group: &str| format!("operations/{}.{group}.json", live::PLURAL);
+        match found {
+            Ok((source, listed)) => {
+                namespaces = namespaces.or_else(|| source.namespaces.clone());
+                served = source.served;
+                let objects = listed.iter().take(OPERATIONS).map(encode_operation);
+                let objects: Vec<Value> = objects.collect();
+                let is_truncated = objects.len() < listed.len();
+                let completeness = source.completeness();
+                self.index.operations = OperationsPart {
+                    result: PartResult::of_read(is_truncated),
+                    count: objects.len(),
+                    namespaces: namespaces.clone(),
+                    is_complete: completeness == ListCompleteness::Complete && !is_truncated,
+                    warning: completeness.incomplete().map(|it| it.to_string()),
+                };
+                let version = format!("{}/{VERSION}", served.group());
+                let file = file(served.group());
+                self.add_objects(&version, live::KIND, &file, objects, is_truncated);
             }
             Err(problem) => {
-                part.result = PartResult::of(&problem);
-                let message = self.includes_text.then(|| problem.to_string());
-                part.message = message.unwrap_or_default();
+                self.index.operations.result = PartResult::of(&problem);
+                self.add(&file(LIVE_GROUP), Err(problem));
             }
         }
-        self.index.parts.push(part);
+        let plural = record::PLURAL;
+        let records = match &namespaces {
+            None => vec![format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}")],
+            Some(all) => all
+                .iter()
+                .map(|it| {
+                    format!(
+                        "/apis/{LIVE_GROUP}/{VERSION}/namespaces/{}/{plural}",
+                        escape(it)
+                    )
+                })
+                .collect(),
+        };
+        let records_file = format!("operations/{plural}.{LIVE_GROUP}.json");
+        self.list(record::KIND, &records_file, &records).await;
+        if served == Served::Live {
+            let path = format!("/apis/{GROUP}/{VERSION}/{}", live::PLURAL);
+            self.list(live::KIND, &file(GROUP), &[path]).await;
+        }
     }
 
-    /// Records a part that was not requested.
-    pub(super) fn skip(&mut self, what: &str) {
-        self.index.parts.push(BundlePart {
-            what: what.to_owned(),
-            ..BundlePart::default()
-        });
-    }
-
-    /// Adds the metrics that the user has read.
-    pub(super) fn add_metrics(&mut self, text: &str) {
-        let kept = Some(text.to_owned()).filter(|_| self.includes_text);
-        let kept = kept.unwrap_or_else(|| fields::kept_metrics(text));
-        self.add("metrics", "metrics.txt", Ok((kept.into_bytes(), false)));
-    }
-
-    /// Adds objects as a list of their kind, without what may not leave.
-    fn add_objects(&mut self, part: &ListPart, mut items: Vec<Value>, is_truncated: bool) {
-        for item in &mut items {
-            // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
-            item["apiVersion"] = json!(part.api_version);
-            item["kind"] = json!(part.kind);
-            // This field is not needed, and is often larger than the rest of the object.
-            if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("managedFields");
+    /// Reads objects, and adds them as a list of their kind. The paths are those of lists, of which the
+    /// first page is read, or of single objects. Returns the objects as they were read.
+    async fn list(&mut self, kind: &str, file: &str, paths: &[String]) -> Vec<Value> {
+        let limit = if file.starts_with("operations/") {
+            OPERATIONS
+        } else {
+            OBJECTS
+        };
+        match self.read(paths, limit).await {
+            // For example, the namespace of the server is wrong.
+            Ok((objects, _)) if objects.is_empty() && file.starts_with("server/") => {
+                let problem = Problem::NotFound("the list is empty".to_owned());
+                self.add(file, Err(problem));
+                objects
             }
-        }
-        if !self.includes_text {
-            fields::keep(part.kind, &mut items);
-        }
-        let kind = format!("{}List", part.kind);
-        let list = json!({"apiVersion": part.api_version, "kind": kind, "items": items});
-        self.add(part.what, &part.path, Ok((encode(&list), is_truncated)));
-    }
-
-    /// Reads and adds a part. Returns its objects.
-    pub(super) async fn collect(&mut self, part: &ListPart) -> Vec<Value> {
-        match self.read(part).await {
             Ok((objects, is_truncated)) => {
-                self.add_objects(part, objects.clone(), is_truncated);
+                let api_version = match paths[0].split('/').collect::<Vec<_>>().as_slice() {
+                    ["", "apis", group, version, ..] => format!("{group}/{version}"),
+                    _ => "v1".to_owned(),
+                };
+                self.add_objects(&api_version, kind, file, objects.clone(), is_truncated);
                 objects
             }
             Err(problem) => {
-                self.add(part.what, &part.path, Err(problem));
+                self.add(file, Err(problem));
                 Vec::new()
             }
         }
     }
 
-    /// Reads the first page of each list, or each object. Also returns true if objects were left
-    /// out because of a limit.
-    async fn read(&self, part: &ListPart) -> Result<(Vec<Value>, bool), Problem> {
+    /// Reads at most `limit` objects. Also returns true if objects were left out. An object that does
+    /// not exist is an error only if no other object exists.
+    async fn read(&self, paths: &[String], limit: usize) -> Result<(Vec<Value>, bool), Problem> {
         let (mut objects, mut is_truncated) = (Vec::new(), false);
         let mut missing = None;
-        for uri in &part.uris {
-            let separator = if uri.contains('?') { '&' } else { '?' };
-            let uri = format!("{uri}{separator}limit={}", part.limit);
-            let answer = self.client.get::<Value>(&uri);
-            match self.within(answer).await {
+        for path in paths {
+            let separator = if path.contains('?') { '&' } else { '?' };
+            let uri = format!("{path}{separator}limit={limit}");
+            match self.client.get::<Value>(&uri).await {
                 Ok(mut answer) => {
                     let next = answer.pointer("/metadata/continue").and_then(Value::as_str);
                     is_truncated |= next.is_some_and(|token| !token.is_empty());
@@ -176,117 +280,59 @@ impl BundleCollection {
                 Err(problem) => return Err(problem),
             }
         }
-        let is_required = part.path.starts_with("server/") && part.kind != "Event";
+        is_truncated |= objects.len() > limit;
+        objects.truncate(limit);
         match missing {
-            Some(problem) if objects.is_empty() => return Err(problem),
-            None if objects.is_empty() && is_required => {
-                return Err(Problem::NotFound("the list is empty".to_owned()));
-            }
-            _ => {}
+            Some(problem) if objects.is_empty() => Err(problem),
+            _ => Ok((objects, is_truncated)),
         }
-        is_truncated |= objects.len() > part.limit;
-        objects.truncate(part.limit);
-        Ok((objects, is_truncated))
     }
 
-    pub(super) async fn collect_versions(&mut self) {
-        let server = self.within(read_server_version(&self.client)).await;
-        let kubernetes = self.client.get::<Value>("/version");
-        let kubernetes = self.within(kubernetes).await;
-        let of_kubernetes = |field: &str| kubernetes.as_ref().ok().map(|it| it[field].clone());
-        let mut versions = [json!({
-            "plugin": self.index.plugin_version,
-            "server": server.as_ref().ok(),
-            "kubernetes": of_kubernetes("gitVersion"),
-            "platform": of_kubernetes("platform"),
-        })];
-        fields::keep("Versions", &mut versions);
-        let [versions] = versions;
-        self.index.server_version = versions["server"].as_str().map(str::to_owned);
-        for (what, failed) in [
-            ("version of the server", server.err()),
-            ("version of the kube-apiserver", kubernetes.err()),
-        ] {
-            if let Some(problem) = failed {
-                self.add(what, "", Err(problem));
+    /// Adds objects as a list of their kind, without what may not leave.
+    fn add_objects(
+        &mut self,
+        api_version: &str,
+        kind: &str,
+        file: &str,
+        mut items: Vec<Value>,
+        is_truncated: bool,
+    ) {
+        for item in &mut items {
+            // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
+            item["apiVersion"] = json!(api_version);
+            item["kind"] = json!(kind);
+            // This field is not needed, and is often larger than the rest of the object.
+            if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
             }
         }
-        self.add("versions", "versions.json", Ok((encode(&versions), false)));
+        if !self.choices.includes_text {
+            fields::keep(kind, &mut items);
+        }
+        let kind = format!("{kind}List");
+        let list = json!({"apiVersion": api_version, "kind": kind, "items": items});
+        self.add(file, Ok((encode(&list), is_truncated)));
     }
 
-    /// Reads the operations in `namespace`, their records, and the operations that are stored as
-    /// custom resources. If `namespace` is None, reads all that the user may read.
-    pub(super) async fn collect_operations(&mut self, namespace: Option<&String>) {
-        let filters = Filters::all_in(namespace);
-        let found = OperationSource::find(self.client.clone(), filters);
-        let mut namespaces = namespace.map(|it| vec![it.clone()]);
-        let mut served = Served::Live;
-        match self.within(found).await {
-            Ok((source, listed)) => {
-                namespaces = namespaces.or_else(|| source.namespaces.clone());
-                served = source.served;
-                let objects: Vec<Value> = listed
-                    .iter()
-                    .take(OPERATIONS)
-                    .map(encode_operation)
-                    .collect();
-                let is_truncated = objects.len() < listed.len();
-                let completeness = source.completeness();
-                self.index.operations = OperationsPart {
-                    result: PartResult::of_read(is_truncated),
-                    count: objects.len(),
-                    namespaces: namespaces.clone(),
-                    is_complete: completeness == ListCompleteness::Complete && !is_truncated,
-                    warning: completeness.incomplete().map(|it| it.to_string()),
-                };
-                let part = match served {
-                    Served::Live => ListPart::operations("operations", LIVE_GROUP),
-                    Served::Crs => ListPart::operations(CUSTOM_RESOURCES, GROUP),
-                };
-                self.add_objects(&part, objects, is_truncated);
-            }
+    /// Adds a file to the bundle, and its result to the index. The flag is true if a limit was reached.
+    /// The index has the message of a problem only with `--include-text`, because it can contain the
+    /// name of the user.
+    fn add(&mut self, path: &str, read: Result<(Vec<u8>, bool), Problem>) {
+        let path = path.to_owned();
+        let (result, message) = match &read {
+            Ok((_, is_truncated)) => (PartResult::of_read(*is_truncated), String::new()),
             Err(problem) => {
-                self.index.operations.result = PartResult::of(&problem);
-                self.add("operations", "", Err(problem));
+                let message = self.choices.includes_text.then(|| problem.to_string());
+                (PartResult::of(problem), message.unwrap_or_default())
             }
-        }
-        self.collect(&ListPart::records(namespaces.as_deref()))
-            .await;
-        if served == Served::Live {
-            self.collect(&ListPart::operations(CUSTOM_RESOURCES, GROUP))
-                .await;
-        }
-    }
-
-    /// Reads the logs of Pods with `--include-text`. Without this flag, no line may leave, because
-    /// every line can contain a name or a message.
-    pub(super) async fn collect_logs(&mut self, pods: &[Value]) {
-        let names = pods.iter().filter_map(|it| it["metadata"]["name"].as_str());
-        if !self.includes_text || pods.is_empty() {
-            return self.skip("logs");
-        }
-        for pod in names.take(PODS) {
-            self.collect_log(pod, "log", "").await;
-            self.collect_log(pod, PREVIOUS_LOG, "&previous=true").await;
-        }
-    }
-
-    async fn collect_log(&mut self, pod: &str, what: &str, more: &str) {
-        let uri = format!(
-            "/api/v1/namespaces/{}/pods/{}/log?container=ifo-apiserver&timestamps=true\
-             &tailLines={LOG_LINES}&limitBytes={LOG_BYTES}{more}",
-            escape(&self.index.server_namespace),
-            escape(pod)
-        );
-        let title = format!("{what} of {pod}");
-        let answer = self.within(self.client.answer(&uri));
-        let log = answer.await.map(|answer| {
-            let log = answer.text;
-            let is_truncated = log.len() >= LOG_BYTES || log.lines().count() >= LOG_LINES;
-            (log.into_bytes(), is_truncated)
+        };
+        self.index.parts.push(BundlePart {
+            path: path.clone(),
+            result,
+            message,
         });
-        let file = format!("logs/{}.{}", escape(pod), what.replace(' ', "."));
-        self.add(&title, &file, log);
+        let file = read.ok().map(|(bytes, _)| BundleFile { path, bytes });
+        self.files.extend(file);
     }
 }
 

@@ -24,13 +24,6 @@ const PRESENT: [&str; 3] = [
 /// The text that replaces an expression.
 const LEFT_OUT: &str = "(left out)";
 
-/// Label keys of a metric that may leave. A line with another label is dropped.
-const METRIC_LABELS: &str = "code component group le operation reason request_kind resource result \
-                             ruleset scope state target verb version";
-
-/// Prefixes of the names of the metrics that may leave.
-const METRICS: [&str; 3] = ["ifo_", "apiserver_", "process_"];
-
 /// Returns the fields of this kind that may leave.
 fn allowed_fields(kind: &str) -> Vec<&'static str> {
     let blocks = FIELDS.split("\n\n").filter_map(|it| it.split_once('\n'));
@@ -86,25 +79,4 @@ fn is_allowed(allowed: &[&str], path: &str) -> bool {
 fn is_word(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:+%".contains(c);
     text.len() <= 253 && text.chars().all(is_allowed)
-}
-
-/// Returns the metrics that may leave: the lines of the server's metrics whose labels are all in
-/// [`METRIC_LABELS`]. The text after a value, an exemplar, is dropped.
-pub(super) fn kept_metrics(text: &str) -> String {
-    let may_leave = |label: &str| {
-        let (key, value) = label.split_once("=\"").unwrap_or_default();
-        let is_known = METRIC_LABELS.split_whitespace().any(|it| it == key);
-        is_known && value.strip_suffix('"').is_some_and(is_word)
-    };
-    let kept = text.lines().filter_map(|line| {
-        let line = line.split(" # ").next()?;
-        let (series, value) = line.rsplit_once(' ')?;
-        value.parse::<f64>().ok()?;
-        let labels = series.split_once('{').unwrap_or((series, "}")).1;
-        let mut labels = labels.strip_suffix('}')?.split(',');
-        let is_kept = METRICS.iter().any(|it| series.starts_with(it))
-            && labels.all(|it| it.is_empty() || may_leave(it));
-        is_kept.then(|| format!("{line}\n"))
-    });
-    kept.collect()
 }

@@ -7,25 +7,21 @@
 //! cluster.
 //!
 //! ```text
-//! parts ─▶ collect ─▶ fields ─▶ archive
+//! collect ─▶ fields ─▶ archive
 //! ```
 
 mod collect;
 mod fields;
-mod parts;
 
-use super::api_client::ApiClient;
-use super::bundle_index::{BundleIndex, BundlePart, PartResult};
+use super::bundle_index::{BundleIndex, PartResult};
 use super::connect::{Connect, needs_cluster};
 use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, BundleFile, PREVIOUS_LOG};
+use collect::{BundleCollection, BundleFile, Choices};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
-use parts::{CUSTOM_RESOURCES, ListPart};
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -58,7 +54,7 @@ pub(super) struct SupportBundleArgs {
     /// Namespace of the server, if it cannot be read from the APIService
     #[arg(long, value_name = "NAME", value_parser = super::connect::checked_namespace)]
     server_namespace: Option<String>,
-    /// Metrics of the server that you have read
+    /// Metrics of the server that you have read; the file is added as it is
     #[arg(long, value_name = "FILE")]
     metrics: Option<PathBuf>,
     #[command(flatten)]
@@ -72,8 +68,7 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     }
     let now = clock::now();
     let read = |path: &PathBuf| {
-        std::fs::read_to_string(path)
-            .map_err(|error| Problem::Other(format!("{}: {error}", path.display())))
+        std::fs::read(path).map_err(|error| Problem::Other(format!("{}: {error}", path.display())))
     };
     let metrics = args.metrics.as_ref().map(read).transpose()?;
     let client = args.connect.open().await?;
@@ -85,8 +80,12 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     if path.exists() {
         return Err(failed(io::Error::other("the file exists")));
     }
-    let mut bundle = collect_all(args, client, metrics, now).await;
-    bundle.add_index();
+    let choices = Choices {
+        namespace: args.connect.namespace(),
+        server_namespace: args.server_namespace.as_ref(),
+        includes_text: args.include_text,
+    };
+    let bundle = BundleCollection::collect(client, choices, metrics, now).await;
     let file = create_private(&path).map_err(failed)?;
     write(file, &folder, &bundle.files, now).map_err(failed)?;
     print(format!("{}\n", path.display()))?;
@@ -109,38 +108,6 @@ fn write(archive: File, folder: &str, files: &[BundleFile], now: Timestamp) -> i
     archive.into_inner()?.finish()?.flush()
 }
 
-/// Collects all parts. If a part cannot be read, records the reason and continues. `metrics` is the
-/// text of the file of `--metrics`.
-async fn collect_all(
-    args: &SupportBundleArgs,
-    client: ApiClient,
-    metrics: Option<String>,
-    now: Timestamp,
-) -> BundleCollection {
-    let mut bundle = BundleCollection::new(client, args.include_text, now);
-    bundle.collect_versions().await;
-    let service = bundle.collect(&ListPart::api_service()).await;
-    let service = service
-        .first()
-        .map(|it| &it["spec"]["service"]["namespace"]);
-    let service = service.and_then(Value::as_str).map(str::to_owned);
-    if let Some(namespace) = args.server_namespace.clone().or(service) {
-        bundle.index.server_namespace = namespace;
-    }
-    bundle.collect_operations(args.connect.namespace()).await;
-    let mut pods = Vec::new();
-    for part in ListPart::of_server(&bundle.index.server_namespace) {
-        pods = bundle.collect(&part).await;
-    }
-    // The last part has the Pods.
-    bundle.collect_logs(&pods).await;
-    match metrics {
-        Some(metrics) => bundle.add_metrics(&metrics),
-        None => bundle.skip("metrics"),
-    }
-    bundle
-}
-
 /// Prints a summary to standard error: the number of files and operations, and the missing or
 /// incomplete parts.
 fn report(index: &BundleIndex, files: usize) {
@@ -155,24 +122,14 @@ fn report(index: &BundleIndex, files: usize) {
         format!("{files} files, {count} operations; {texts}"),
     );
     let mut by_result: BTreeMap<PartResult, Vec<&str>> = BTreeMap::new();
-    for part in index.parts.iter().filter(|it| is_named(it)) {
-        by_result.entry(part.result).or_default().push(&part.what);
+    for part in &index.parts {
+        // Usually, there are no custom resources.
+        let is_usual = part.result == PartResult::NotFound && part.path.starts_with("operations/");
+        if part.result != PartResult::Read && !is_usual {
+            by_result.entry(part.result).or_default().push(&part.path);
+        }
     }
     for (result, parts) in by_result {
-        complain("note", format!("{result}: {}", parts.join(", ")));
-    }
-}
-
-/// Returns true if the summary must name the part as missing or incomplete.
-///
-/// The summary does not report missing custom resources and missing logs of previous containers,
-/// because they usually do not exist. If a log does not exist, the kube-apiserver answers 400, so
-/// the result of the part is `Failed`.
-fn is_named(part: &BundlePart) -> bool {
-    let is_optional = part.what == CUSTOM_RESOURCES || part.what.starts_with(PREVIOUS_LOG);
-    match part.result {
-        PartResult::Read => false,
-        PartResult::NotFound | PartResult::Failed => !is_optional,
-        _ => true,
+        complain("note", format!("{result:?}: {}", parts.join(", ")));
     }
 }

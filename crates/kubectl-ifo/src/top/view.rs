@@ -4,7 +4,7 @@
 use super::keys::HELP;
 use super::model::{Detail, Model};
 use crate::columns::Table;
-use crate::describe::{self, DescribedFacts, OperationDescription};
+use crate::describe::{self, DescribedFacts};
 use crate::operation::OperationFacts as _;
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
@@ -171,8 +171,7 @@ fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
     let unread = DescribedFacts::unread();
     let facts = detail.facts.as_ref().unwrap_or(&unread);
     let all = model.operations.values();
-    let description = OperationDescription::new(operation, facts, all);
-    let text = describe::text::text(&[description], model.now, paint);
+    let text = describe::text::describe(operation, facts, all, model.now, paint);
     lines.extend(text.split_lines().iter().map(styled));
     lines
 }

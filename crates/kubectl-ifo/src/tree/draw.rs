@@ -1,12 +1,10 @@
 //! Draws trees of operations as text. Columns are aligned over the whole output. If the output is
-//! too wide for the terminal, kinds are replaced by their short names, and then each line is cut.
-//! In the wide format, the output has no maximum width.
+//! too wide for the terminal, each line is cut. In the wide format, the output has no maximum width.
 
 use super::forest::{Forest, TreeObject};
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::output::{TerminalText, TextStyle, cells};
 use crate::plain_text::one_line;
-use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 
 /// Number of blanks between two columns.
@@ -18,24 +16,15 @@ const OBJECT_INDENT: &str = "    ";
 
 /// Formats all trees of `forest`.
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> TerminalText {
-    let no_short_names = ShortNames::default();
-    let with_names = |short_names| {
-        let mut drawing = Drawing {
-            short_names,
-            now,
-            style,
-            rows: Vec::new(),
-        };
-        drawing.add_forest(forest);
-        let widths = widths(&drawing.rows);
-        (drawing.rows, widths)
+    let mut drawing = Drawing {
+        now,
+        style,
+        rows: Vec::new(),
     };
+    drawing.add_forest(forest);
+    let rows = drawing.rows;
+    let widths = widths(&rows);
     let screen = style.width().unwrap_or(usize::MAX);
-    let (mut rows, mut widths) = with_names(&no_short_names);
-    let columns = widths.iter().filter(|it| **it > 0);
-    if columns.map(|it| it + TREE_GAP).sum::<usize>() > screen.saturating_add(TREE_GAP) {
-        (rows, widths) = with_names(&style.short_names);
-    }
     let lines = rows.into_iter().map(|row| {
         let is_single = row.len() == 1;
         let row = row.into_iter().zip(widths.iter().copied());
@@ -61,7 +50,6 @@ fn widths(rows: &[TreeRow]) -> Vec<usize> {
 }
 
 struct Drawing<'a> {
-    short_names: &'a ShortNames,
     now: Timestamp,
     style: &'a TextStyle,
     rows: Vec<TreeRow>,
@@ -100,7 +88,7 @@ impl Drawing<'_> {
         let [mut bar, further] = own;
         let paint = self.style.paint;
         for operation in &object.operations {
-            let name = self.name(object, heading, operation.spec.item.as_deref());
+            let name = name(object, heading, operation.spec.item.as_deref());
             let state = state_and_progress(operation, self.style.wide);
             let painted = |text: &str| paint.state(operation.color_state(), text);
             let mut cells: TreeRow = vec![
@@ -117,7 +105,7 @@ impl Drawing<'_> {
             bar = further;
         }
         if object.operations.is_empty() {
-            let name = self.name(object, heading, None);
+            let name = name(object, heading, None);
             let name = paint.dim(&format!("{bars}{bar}{name}"));
             self.rows.push(vec![name]);
         }
@@ -131,18 +119,17 @@ impl Drawing<'_> {
             self.add_object(child, heading, &bars, own);
         }
     }
+}
 
-    /// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. If the object has
-    /// another namespace than the heading, its namespace follows in parentheses: `Pod/web (shop)`.
-    fn name(&self, object: &TreeObject<'_>, heading: Option<&str>, item: Option<&str>) -> String {
-        let object = &object.object;
-        let kind = self.short_names.name(&object.api_version, &object.kind);
-        let item = item.map(|it| format!("/{it}")).unwrap_or_default();
-        let namespace = object.namespace.as_deref();
-        let namespace = namespace.filter(|it| heading != Some(it));
-        let namespace = namespace.map(|it| format!(" ({it})")).unwrap_or_default();
-        one_line(&format!("{kind}/{}{item}{namespace}", object.name))
-    }
+/// Formats `Kind/name`, or `Kind/name/item` if the operation has an item. If the object has another
+/// namespace than the heading, its namespace follows in parentheses: `Pod/web (shop)`.
+fn name(object: &TreeObject<'_>, heading: Option<&str>, item: Option<&str>) -> String {
+    let object = &object.object;
+    let item = item.map(|it| format!("/{it}")).unwrap_or_default();
+    let namespace = object.namespace.as_deref();
+    let namespace = namespace.filter(|it| heading != Some(it));
+    let namespace = namespace.map(|it| format!(" ({it})")).unwrap_or_default();
+    one_line(&format!("{}/{}{item}{namespace}", object.kind, object.name))
 }
 
 /// Formats the state and the progress. If `always` is false, leaves out the usual states

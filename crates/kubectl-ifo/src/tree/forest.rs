@@ -1,19 +1,17 @@
 //! Builds the trees of operations. The first level has the components (such as `kubevirt`), and the
-//! second level the namespaces. In a namespace, each object is below its parent: an owner, or the
-//! root of its correlation group (see `ownership`). With serde, the trees become the document of
-//! `-o json`.
+//! second level the namespaces. In a namespace, each object is below its parent (see `graph`). With
+//! serde, the trees become the document of `-o json`.
 //!
-//! Every object occurs at most once, even if owner references form a cycle. The code has no
-//! recursion over owners, so long chains of owners are no problem.
+//! Every object occurs at most once, even if the parents form a cycle. The code has no recursion over
+//! parents, so long chains are no problem.
 
-use crate::operation::{InFlightOperation, PrintedField, PrintedFields};
-use crate::operation_source::IncompleteJson;
-use crate::ownership::Ownership;
+use super::graph::OwnerGraph;
+use crate::operation::InFlightOperation;
+use crate::operation_source::{IncompleteJson, encode};
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
-use jiff::Timestamp;
 use serde::{Serialize, Serializer};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Deepest level of an object. Objects that would be on deeper levels are shown on this level.
 /// Many parsers accept at most 128 levels of JSON, and each object takes two levels (the object and
@@ -65,30 +63,8 @@ pub(super) struct TreeObject<'a> {
     position: usize,
 }
 
-/// The fields of an operation in JSON, in order.
-const FIELDS: &[PrintedField] = &[
-    ("operation", "/spec/operation"),
-    ("item", "/spec/item"),
-    ("name", "/metadata/name"),
-    ("namespace", "/metadata/namespace"),
-    ("component", "/spec/component"),
-    ("ruleSet", "/spec/ruleSet"),
-    ("phase", "/status/phase"),
-    ("state", "/status/state"),
-    ("reason", "/status/reason"),
-    ("message", "/status/message"),
-    ("progress", "/status/progress"),
-    ("started", "/metadata/creationTimestamp"),
-    ("completed", "/status/completed"),
-];
-
 fn operations<S: Serializer>(of: &[&InFlightOperation], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(of.iter().map(|operation| PrintedFields {
-        operation,
-        fields: FIELDS,
-        // No field depends on the current time.
-        now: Timestamp::UNIX_EPOCH,
-    }))
+    serializer.collect_seq(of.iter().map(|it| encode(it)))
 }
 
 impl<'a> TreeObject<'a> {
@@ -105,37 +81,79 @@ impl<'a> TreeObject<'a> {
         all.extend_from_slice(&self.operations);
         self.children.iter().for_each(|it| it.add_operations(all));
     }
+
+    /// Returns true if the object is shown. Without operations of its own, it is shown if it joins
+    /// several children, and in the tree of one object (`of_one`) above any child.
+    fn is_shown(&self, is_top: bool, of_one: bool) -> bool {
+        // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such
+        // an owner has no operation, it is not shown, so that each pod stays under the heading of its
+        // namespace.
+        let mut children = self.children.iter();
+        let is_over_namespaces = is_top
+            && self.object.namespace.is_none()
+            && children.any(|it| it.object.namespace.is_some());
+        let joins = self.children.len() > 1 && !is_over_namespaces;
+        !self.operations.is_empty() || joins || of_one && !self.children.is_empty()
+    }
 }
 
 impl<'a> Forest<'a> {
-    /// Builds the trees with the operations for which `is_included` returns true. If an object is not
-    /// shown, its children become children of its parent.
-    ///
-    /// - Without `tops`, these are all trees. An object without operations is shown if it has several
-    ///   children in the tree. There is one exception: a cluster-scoped top without operations, such as a
-    ///   Node, is not shown above namespaced objects.
-    /// - With `tops`, these are the trees of these objects and their descendants. An object without these
-    ///   operations is shown if one of its descendants has one.
+    /// Builds the trees with the operations for which `is_included` returns true: with `tops` those of
+    /// these objects, otherwise all trees. If an object is not shown, its children become children of
+    /// its parent.
     pub(super) fn new(
-        ownership: &Ownership<'a>,
+        graph: &OwnerGraph<'a>,
         tops: Option<&[usize]>,
         is_included: &dyn Fn(&InFlightOperation) -> bool,
     ) -> Self {
-        let mut order = Placement {
-            places: vec![None; ownership.nodes.len()],
-            order: Vec::new(),
-            children: ownership.children(),
-        };
-        if let Some(tops) = tops {
-            order.place(tops.iter().copied());
-        } else {
-            let indexes = 0..ownership.nodes.len();
-            let is_top = |it: &usize| ownership.nodes[*it].parent.is_none();
-            order.place(indexes.clone().filter(is_top));
-            // The parents of the other objects form cycles. The first object of a cycle becomes a top.
-            indexes.for_each(|index| order.place([index]));
+        let mut below: Vec<Vec<TreeObject<'a>>> = Vec::new();
+        below.resize_with(graph.nodes.len(), Vec::new);
+        let mut shown_tops = Vec::new();
+        // From the leaves up: each object comes after its parent in the list of places.
+        for (index, parent) in places(graph, tops).into_iter().rev() {
+            let node = &graph.nodes[index];
+            let included = node.operations.iter().filter(|it| is_included(it));
+            let mut children = std::mem::take(&mut below[index]);
+            children.sort_by_key(|it| it.position);
+            let mut object = TreeObject {
+                object: node.object.clone(),
+                operations: included.copied().collect(),
+                position: index,
+                children,
+            };
+            let siblings = match parent {
+                Some(parent) => &mut below[parent],
+                None => &mut shown_tops,
+            };
+            if object.is_shown(parent.is_none(), tops.is_some()) {
+                if object.operations.is_empty() {
+                    object.position = object.children[0].position;
+                }
+                siblings.push(object);
+            } else {
+                siblings.extend(object.children);
+            }
         }
-        order.grow(ownership, is_included, tops.is_some())
+        shown_tops.sort_by_key(|it| it.position);
+        Self::of_tops(shown_tops)
+    }
+
+    fn of_tops(tops: Vec<TreeObject<'a>>) -> Self {
+        let mut components: BTreeMap<&str, BTreeMap<Option<Text>, Vec<_>>> = BTreeMap::new();
+        for top in tops {
+            let namespaces = components.entry(top.component()).or_default();
+            let name = top.object.namespace.clone();
+            namespaces.entry(name).or_default().push(top);
+        }
+        let namespace = |(name, resources)| Namespace { name, resources };
+        let components = components.into_iter().map(|(name, namespaces)| Component {
+            name,
+            namespaces: namespaces.into_iter().map(namespace).collect(),
+        });
+        Forest {
+            components: components.collect(),
+            incomplete: None,
+        }
     }
 
     /// Returns all operations, from top to bottom.
@@ -149,111 +167,38 @@ impl<'a> Forest<'a> {
     }
 }
 
-/// The places of objects in trees.
-struct Placement {
-    /// For each placed object: its level, and its parent.
-    places: Vec<Option<(usize, Option<usize>)>>,
-    /// The placed objects. Each object comes after its parent.
-    order: Vec<usize>,
-    children: Vec<Vec<usize>>,
-}
-
-impl Placement {
-    /// Places `tops` and their descendants, the children of one object before its grandchildren. Objects
-    /// that already have a place keep it.
-    fn place(&mut self, tops: impl IntoIterator<Item = usize>) {
-        let mut next = self.order.len();
-        for top in tops {
-            if self.places[top].is_none() {
-                self.places[top] = Some((0, None));
-                self.order.push(top);
-            }
-        }
-        while let Some(index) = self.order.get(next).copied() {
-            next += 1;
-            let (depth, parent) = match self.places[index] {
-                Some((depth, parent)) if depth >= MAX_DEPTH => (depth, parent),
-                Some((depth, _)) => (depth + 1, Some(index)),
-                None => continue,
-            };
-            for child in &self.children[index] {
-                if self.places[*child].is_none() {
-                    self.places[*child] = Some((depth, parent));
-                    self.order.push(*child);
-                }
-            }
+/// Returns the objects in the trees with their parents there. Each object comes after its parent.
+/// Without `tops`, the tops are the objects without a parent, and one object of each cycle.
+fn places(graph: &OwnerGraph<'_>, tops: Option<&[usize]>) -> Vec<(usize, Option<usize>)> {
+    let parents = graph.parents();
+    let mut children = vec![Vec::new(); parents.len()];
+    for (index, parent) in parents.iter().enumerate() {
+        if let Some(parent) = parent {
+            children[*parent].push(index);
         }
     }
-
-    /// Builds the trees from the leaves up.
-    fn grow<'a>(
-        &self,
-        ownership: &Ownership<'a>,
-        is_included: &dyn Fn(&InFlightOperation) -> bool,
-        shows_all_ancestors: bool,
-    ) -> Forest<'a> {
-        let mut below: Vec<Vec<TreeObject<'a>>> = Vec::new();
-        below.resize_with(ownership.nodes.len(), Vec::new);
-        let mut tops = Vec::new();
-        for index in self.order.iter().rev().copied() {
-            let parent = self.places[index].and_then(|(_, parent)| parent);
-            let mut children = std::mem::take(&mut below[index]);
-            children.sort_by_key(|it| it.position);
-            let mut object = TreeObject {
-                object: ownership.nodes[index].object.clone(),
-                operations: ownership.nodes[index].operations.clone(),
-                position: index,
-                children,
-            };
-            object.operations.retain(|it| is_included(it));
-            let up = if is_shown(&object, parent.is_none(), shows_all_ancestors) {
-                if object.operations.is_empty() {
-                    object.position = object.children[0].position;
-                }
-                vec![object]
+    let all = 0..parents.len();
+    let without_parent = all.clone().filter(|it| parents[*it].is_none());
+    let starts: Vec<usize> = match tops {
+        Some(tops) => tops.to_vec(),
+        None => without_parent.chain(all).collect(),
+    };
+    let mut is_placed = vec![false; parents.len()];
+    let mut places = Vec::new();
+    for top in starts {
+        let mut queue = VecDeque::from([(top, 0, None)]);
+        while let Some((index, depth, parent)) = queue.pop_front() {
+            if std::mem::replace(&mut is_placed[index], true) {
+                continue;
+            }
+            places.push((index, parent));
+            let (depth, parent) = if depth < MAX_DEPTH {
+                (depth + 1, Some(index))
             } else {
-                object.children
+                (depth, parent)
             };
-            match parent {
-                Some(parent) => below[parent].extend(up),
-                None => tops.extend(up),
-            }
-        }
-        tops.sort_by_key(|it| it.position);
-        let mut components: BTreeMap<&str, BTreeMap<Option<Text>, Vec<_>>> = BTreeMap::new();
-        for top in tops {
-            let namespaces = components.entry(top.component()).or_default();
-            namespaces
-                .entry(top.object.namespace.clone())
-                .or_default()
-                .push(top);
-        }
-        let components = components.into_iter().map(|(name, namespaces)| {
-            let namespaces = namespaces.into_iter();
-            let namespaces = namespaces.map(|(name, resources)| Namespace { name, resources });
-            Component {
-                name,
-                namespaces: namespaces.collect(),
-            }
-        });
-        Forest {
-            components: components.collect(),
-            incomplete: None,
+            queue.extend(children[index].iter().map(|it| (*it, depth, parent)));
         }
     }
-}
-
-/// Returns true if an object with these operations and children is shown in the tree.
-fn is_shown(object: &TreeObject<'_>, is_top: bool, shows_all_ancestors: bool) -> bool {
-    let children = &object.children;
-    if !object.operations.is_empty() || shows_all_ancestors {
-        return !object.operations.is_empty() || !children.is_empty();
-    }
-    // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such an
-    // owner has no operation, it is not shown, so that each pod stays under the heading of its
-    // namespace.
-    let over_namespaces = is_top
-        && object.object.namespace.is_none()
-        && children.iter().any(|it| it.object.namespace.is_some());
-    children.len() > 1 && !over_namespaces
+    places
 }

@@ -3,6 +3,8 @@
 
 mod draw;
 mod forest;
+mod graph;
+mod owners;
 #[cfg(test)]
 mod tests;
 
@@ -12,20 +14,16 @@ use super::filter_check;
 use super::list::{CommonArgs, names, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts as _};
 use super::operation_source::{IncompleteJson, OperationSource};
-use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
-use super::owner_lookup::OwnerLookup;
-use super::ownership::Ownership;
+use super::output::{Format, TerminalText, TextStyle, encode, print, print_error_line};
 use super::problem::Problem;
 use super::reprint::{self, WatchOutputInputs, WatchOutputText};
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use draw::draw;
 use forest::Forest;
+use graph::OwnerGraph;
+use owners::OwnerLookup;
 use std::process::ExitCode;
-
-/// Largest number of owners that the command looks up. Each owner needs a request. If there are
-/// more owners, a note states how many were not looked up.
-const MAX_OWNERS: usize = 1000;
 
 /// The flags of `tree`.
 #[derive(Debug, Clone, clap::Args)]
@@ -69,11 +67,13 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let mut labelled = operations.clone();
     labelled.retain(|it| filters.has_labels(it));
     filter_check::check_and_warn(&filters, &source, &labelled).await?;
-    let unknown_kind_message = match &resource {
-        Some(resource) => resource.unknown_kind_message(&source, &operations).await,
-        None => None,
+    if let Some(resource) = &resource {
+        resource.check_kind(&source, &operations).await?;
+    }
+    let empty_message = match &resource {
+        None => filters.empty_result_message(&server),
+        Some(resource) => format!("Nothing is in flight for {resource}."),
     };
-    let empty_message = filters.empty_result_message(&server);
     let mut view = TreeView {
         resource,
         filters,
@@ -81,11 +81,8 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         format,
         style: kinds.style(format, args.common.output.colors.paint()).await,
         empty_message,
-        lookup: OwnerLookup::new(server, kinds, MAX_OWNERS),
-        unknown_kind_message,
+        lookup: OwnerLookup::new(server, kinds),
         is_empty: false,
-        is_resource_missing: false,
-        is_limit_reported: false,
     };
     if args.common.output.watch {
         return reprint::run(&source, operations, format, view).await;
@@ -95,7 +92,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     // JSON and YAML are printed even if the result is empty.
     print(view.show(operations, &shown).await?)?;
     if view.is_empty {
-        print_error_line(&view.empty_message());
+        print_error_line(&view.empty_message);
     }
     print_incomplete(source.incomplete().as_ref());
     Ok(ExitCode::SUCCESS)
@@ -109,17 +106,10 @@ struct TreeView {
     format: Format,
     style: TextStyle,
     lookup: OwnerLookup,
-    /// The message if no operations match the filters.
+    /// The message if there is no tree.
     empty_message: String,
-    /// The message that the kind in `--for` does not exist. None if the kind exists, if the command
-    /// could not check this, or without `--for`.
-    unknown_kind_message: Option<String>,
     /// True if there is no tree.
     is_empty: bool,
-    /// True if no known object has the kind and name in `--for`.
-    is_resource_missing: bool,
-    /// True if the note about too many owners was printed.
-    is_limit_reported: bool,
 }
 
 impl WatchOutputText for TreeView {
@@ -136,7 +126,7 @@ impl WatchOutputText for TreeView {
     ) -> Result<TerminalText, Problem> {
         let text = self.show(operations, shown).await?;
         if self.is_empty && self.format.is_table() {
-            return Ok((self.empty_message() + "\n").into());
+            return Ok(format!("{}\n", self.empty_message).into());
         }
         Ok(text)
     }
@@ -156,20 +146,11 @@ impl TreeView {
         // looks up the owners of all objects.
         let of_one = self.resource.is_some();
         let belongs = |it: &InFlightOperation| of_one || is_included(it);
-        let left_out = self.lookup.look_up_for(&operations, &belongs).await;
-        if left_out > 0 && !std::mem::replace(&mut self.is_limit_reported, true) {
-            complain(
-                "note",
-                format!(
-                    "{left_out} owners were not looked up, so some resources are not shown below their owners; select fewer operations with -n"
-                ),
-            );
-        }
-        let ownership = Ownership::of(&operations, &self.lookup.known);
+        self.lookup.look_up_for(&operations, &belongs).await;
+        let graph = OwnerGraph::of(&operations, &self.lookup.known);
         let tops = self.resource.as_ref();
-        let tops = tops.map(|it| matching_nodes(&ownership, it));
-        self.is_resource_missing = tops.as_ref().is_some_and(Vec::is_empty);
-        let mut forest = Forest::new(&ownership, tops.as_deref(), &is_included);
+        let tops = tops.map(|it| matching_nodes(&graph, it));
+        let mut forest = Forest::new(&graph, tops.as_deref(), &is_included);
         self.is_empty = forest.components.is_empty();
         forest.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
         self.format(&forest, shown)
@@ -192,24 +173,11 @@ impl TreeView {
         };
         Ok(draw(forest, shown.now, &style))
     }
-
-    /// Returns the message for an empty result.
-    fn empty_message(&self) -> String {
-        match &self.resource {
-            None => self.empty_message.clone(),
-            Some(resource) => match &self.unknown_kind_message {
-                Some(unknown) if self.is_resource_missing => {
-                    format!("Nothing is in flight for {resource}: {unknown}")
-                }
-                _ => format!("Nothing is in flight for {resource}."),
-            },
-        }
-    }
 }
 
 /// Returns the indexes of the objects that `--for` names.
-fn matching_nodes(ownership: &Ownership<'_>, resource: &ResourceArgument) -> Vec<usize> {
-    let nodes = ownership.nodes.iter().enumerate();
+fn matching_nodes(graph: &OwnerGraph<'_>, resource: &ResourceArgument) -> Vec<usize> {
+    let nodes = graph.nodes.iter().enumerate();
     nodes
         .filter(|(_, node)| resource.matches(&node.object))
         .map(|(index, _)| index)

@@ -5,10 +5,10 @@
 //! the plugin reads the metadata of that owner, with one request for each owner. If an owner cannot
 //! be read, the owners above it stay unknown, and the request is not repeated.
 
-use super::api_client::ApiClient;
-use super::discovered_kinds::Kinds;
-use super::operation::InFlightOperation;
-use super::ownership::Ownership;
+use super::graph::OwnerGraph;
+use crate::api_client::ApiClient;
+use crate::discovered_kinds::Kinds;
+use crate::operation::InFlightOperation;
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
@@ -28,13 +28,14 @@ const MAX_LEVELS: usize = 8;
 /// Largest number of concurrent requests to the kube-apiserver. Further requests wait.
 const CONCURRENCY: usize = 16;
 
+/// Largest number of owners that are requested in total. Objects below further owners are shown
+/// without them.
+const MAX_OWNERS: usize = 1000;
+
 /// Looks up owners, and keeps the owners that were found.
 pub(super) struct OwnerLookup {
     server: ApiClient,
     kinds: Kinds,
-    /// Largest number of owners that are requested in total. [`Self::look_up`] counts the owners
-    /// beyond this limit.
-    limit: usize,
     /// The UIDs of the owners that were looked up, successfully or not.
     requested: HashSet<Text>,
     /// The owners that were found, with their own owner references.
@@ -42,50 +43,40 @@ pub(super) struct OwnerLookup {
 }
 
 impl OwnerLookup {
-    /// Creates a lookup that requests at most `limit` owners. `kinds` must be for the same cluster
-    /// as `server`.
-    pub(super) fn new(server: ApiClient, kinds: Kinds, limit: usize) -> Self {
+    /// Creates a lookup. `kinds` must be for the same cluster as `server`.
+    pub(super) fn new(server: ApiClient, kinds: Kinds) -> Self {
         Self {
             server,
             kinds,
-            limit,
             requested: HashSet::new(),
             known: Vec::new(),
         }
     }
 
     /// Looks up the direct and indirect owners of the objects that `operations` are about, for the
-    /// operations for which `is_included` returns true. Returns the number of owners that were not
-    /// requested because of the limit.
+    /// operations for which `is_included` returns true.
     pub(super) async fn look_up_for(
         &mut self,
         operations: &[InFlightOperation],
         is_included: &dyn Fn(&InFlightOperation) -> bool,
-    ) -> usize {
-        let mut left_out = 0;
+    ) {
         for _ in 0..MAX_LEVELS {
-            let ownership = Ownership::of(operations, &self.known);
-            let mut missing = ownership.owners_to_look_up(is_included);
-            missing.retain(|it| {
-                let uid = it.uid.as_ref();
-                uid.is_some_and(|uid| !self.requested.contains(uid))
+            let graph = OwnerGraph::of(operations, &self.known);
+            let mut unknown = graph.unknown_owners(is_included);
+            unknown.retain(|it| {
+                let uid = it.uid.clone().unwrap_or_default();
+                self.requested.len() < MAX_OWNERS && self.requested.insert(uid)
             });
-            let room = self.limit.saturating_sub(self.requested.len());
-            left_out = missing.len().saturating_sub(room);
-            missing.truncate(room);
-            if missing.is_empty() {
-                break;
+            if unknown.is_empty() {
+                return;
             }
-            let requests = missing.iter().filter_map(|it| it.uid.clone());
-            self.requested.extend(requests);
-            let found: Vec<Option<SubjectReference>> = futures::stream::iter(missing)
+            let found: Vec<Option<SubjectReference>> = futures::stream::iter(unknown)
                 .map(|it| self.read(it))
                 .buffered(CONCURRENCY)
                 .collect()
                 .await;
             self.known.extend(found.into_iter().flatten());
         }
-        left_out
     }
 
     /// Reads the owner references of an owner. Returns None if the owner cannot be read, or if the
@@ -111,25 +102,12 @@ impl OwnerLookup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_fixtures::{OperationFixture as _, SubjectFixture as _, client, on, subject};
+    use crate::test_fixtures::{OperationFixture as _, client, on};
     use serde_json::json;
 
     #[tokio::test]
-    async fn owners_left_out_in_the_last_round_are_counted() {
-        // The operation is on `o0`. Each object `o1`, `o2` … owns the previous object. The last
-        // level also has the owner `other`. The limit is one less than the number of these owners.
-        let name = |level: usize| format!("o{level}");
-        let chain = (1..=MAX_LEVELS).map(|level| {
-            let object = subject("a", "Thing", &name(level));
-            let object = object.owned_by("a", "Thing", &name(level + 1));
-            if level == MAX_LEVELS - 1 {
-                object.owned_by("a", "Thing", "other")
-            } else {
-                object
-            }
-        });
-        let chain: Vec<SubjectReference> = chain.collect();
-        let server = client(move |uri| {
+    async fn a_limited_number_of_owners_is_looked_up() {
+        let server = client(|uri| {
             if uri == "/apis" {
                 return Some(json!({
                     "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
@@ -143,15 +121,16 @@ mod tests {
                 }));
             }
             let name = uri.strip_prefix("/apis/example.io/v1/namespaces/a/things/")?;
-            let object = chain.iter().find(|it| it.name == name)?;
-            Some(json!({"metadata": {
-                "name": name, "namespace": "a", "uid": object.uid,
-                "ownerReferences": object.owner_references,
-            }}))
+            let uid = format!("Thing.a.{name}");
+            Some(json!({"metadata": {"name": name, "namespace": "a", "uid": uid}}))
         });
-        let operations = [on("a", "Thing", &name(0), "Moving").owned_by("Thing", &name(1))];
-        let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server), MAX_LEVELS);
-        assert_eq!(lookup.look_up_for(&operations, &|_| true).await, 1);
-        assert_eq!(lookup.known.len(), MAX_LEVELS);
+        let owned =
+            |number: usize| on("a", "Pod", "p", "Moving").owned_by("Thing", &number.to_string());
+        let operations: Vec<_> = (0..MAX_OWNERS + 2)
+            .map(|number| owned(number).edit(|it| it.spec.subject.name = number.to_string().into()))
+            .collect();
+        let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server));
+        lookup.look_up_for(&operations, &|_| true).await;
+        assert_eq!(lookup.known.len(), MAX_OWNERS);
     }
 }

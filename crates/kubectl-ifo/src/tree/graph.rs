@@ -1,0 +1,176 @@
+//! Finds the parent of each object in `kubectl ifo tree`.
+//!
+//! An operation contains the owner references of its object. The plugin looks up the references of
+//! further owners in the cluster (`owners`). Of several owners of an object, only one counts: an
+//! owner with an operation, otherwise the controller, otherwise the first one.
+//!
+//! A correlation group connects objects that do not own each other. A rule set puts an operation
+//! into a group with the label `ifo.kubevirt.io/correlation-group`. The label
+//! `ifo.kubevirt.io/correlation-role: root` marks the operation on the root of the group.
+//!
+//! Parents can form a cycle, so code that walks the graph must not loop forever.
+
+use crate::operation::{InFlightOperation, OperationFacts as _};
+use ifo_api::Text;
+use ifo_api::live::SubjectReference;
+use ifo_api::metadata::OwnerReference;
+use ifo_client::offline_kinds::group;
+use std::collections::HashMap;
+use std::iter::successors;
+use std::sync::Arc;
+
+/// Largest number of owners above an object that are considered. Real chains of owners are shorter.
+const MAX_OWNERS_ABOVE: usize = 16;
+
+/// Group, kind, namespace and name.
+type ObjectName = (String, Text, Option<Text>, Text);
+
+fn name_of(object: &SubjectReference) -> ObjectName {
+    (
+        group(&object.api_version).to_owned(),
+        object.kind.clone(),
+        object.namespace.clone(),
+        object.name.clone(),
+    )
+}
+
+/// An object and its operations.
+#[derive(Debug)]
+pub(super) struct Node<'a> {
+    /// The object, without its owners.
+    pub(super) object: SubjectReference,
+    /// The operations on the object, in input order. Empty if the object is known only as the owner
+    /// of another object.
+    pub(super) operations: Vec<&'a InFlightOperation>,
+    /// The owner references of the object. None if they must be looked up.
+    references: Option<&'a [OwnerReference]>,
+    owner: Option<usize>,
+}
+
+/// The objects of operations, and their owners.
+#[derive(Debug, Default)]
+pub(super) struct OwnerGraph<'a> {
+    /// The nodes. Objects with operations come first, in input order.
+    pub(super) nodes: Vec<Node<'a>>,
+    by_name: HashMap<ObjectName, usize>,
+    /// The roots of correlation groups, by group and namespace.
+    roots: HashMap<(&'a str, Option<Text>), usize>,
+}
+
+impl<'a> OwnerGraph<'a> {
+    /// Builds the graph. `known` are owners that were looked up in the cluster.
+    pub(super) fn of(operations: &'a [InFlightOperation], known: &'a [SubjectReference]) -> Self {
+        let mut graph = Self::default();
+        for operation in operations {
+            let subject = &operation.spec.subject;
+            let index = graph.node(subject, Some(&*subject.owner_references));
+            graph.nodes[index].operations.push(operation);
+            if operation.correlation("role") == Some("root")
+                && let Some(group) = operation.correlation("group")
+            {
+                let place = (group, subject.namespace.clone());
+                graph.roots.entry(place).or_insert(index);
+            }
+        }
+        for owner in known {
+            graph.node(owner, Some(&*owner.owner_references));
+        }
+        // The loop appends nodes for unknown owners. It does not visit them, because their owner
+        // references are unknown.
+        for index in 0..graph.nodes.len() {
+            graph.nodes[index].owner = graph.owner(index);
+        }
+        graph
+    }
+
+    /// Returns the index of the node with the names of `object`. Adds the node if it does not exist.
+    fn node(
+        &mut self,
+        object: &SubjectReference,
+        references: Option<&'a [OwnerReference]>,
+    ) -> usize {
+        let next = self.nodes.len();
+        let index = *self.by_name.entry(name_of(object)).or_insert(next);
+        if index == next {
+            self.nodes.push(Node {
+                object: SubjectReference {
+                    owner_references: Arc::default(),
+                    ..object.clone()
+                },
+                operations: Vec::new(),
+                references,
+                owner: None,
+            });
+        }
+        index
+    }
+
+    /// Returns the owner of a node that counts. An owner is in the same namespace or cluster-scoped.
+    fn owner(&mut self, index: usize) -> Option<usize> {
+        let namespace = self.nodes[index].object.namespace.clone();
+        let references = self.nodes[index].references.unwrap_or_default();
+        let owners = references.iter().map(|reference| {
+            let mut owner = SubjectReference {
+                api_version: reference.api_version.clone(),
+                kind: reference.kind.clone(),
+                name: reference.name.clone(),
+                uid: Some(reference.uid.clone()),
+                ..SubjectReference::default()
+            };
+            if !self.by_name.contains_key(&name_of(&owner)) {
+                owner.namespace.clone_from(&namespace);
+            }
+            let owner = self.node(&owner, None);
+            let has_operation = !self.nodes[owner].operations.is_empty();
+            let rank = (!has_operation, reference.controller != Some(true));
+            (rank, owner)
+        });
+        let owners = owners.filter(|(_, owner)| *owner != index);
+        owners.min_by_key(|it| it.0).map(|it| it.1)
+    }
+
+    /// Returns the owner of a node, the owner of this owner and so on.
+    fn owners_above(&self, index: usize) -> impl Iterator<Item = usize> {
+        let above = successors(self.nodes[index].owner, |it| self.nodes[*it].owner);
+        above.take(MAX_OWNERS_ABOVE)
+    }
+
+    /// Returns the owners that must be looked up in the cluster: those above an object with an
+    /// operation for which `is_included` returns true.
+    pub(super) fn unknown_owners(
+        &self,
+        is_included: &dyn Fn(&InFlightOperation) -> bool,
+    ) -> Vec<SubjectReference> {
+        let nodes = self.nodes.iter().enumerate();
+        let included = nodes.filter(|(_, it)| it.operations.iter().any(|it| is_included(it)));
+        let above = included.flat_map(|(index, _)| self.owners_above(index));
+        let unknown = above.filter(|it| self.nodes[*it].references.is_none());
+        unknown.map(|it| self.nodes[it].object.clone()).collect()
+    }
+
+    /// Returns the parent of a node: the owner if there is an operation above, otherwise the root of
+    /// the correlation group, otherwise the owner.
+    fn parent(&self, index: usize) -> Option<usize> {
+        let owner = self.nodes[index].owner;
+        let has_operation = |it: usize| !self.nodes[it].operations.is_empty();
+        if self.owners_above(index).any(has_operation) {
+            return owner;
+        }
+        self.root_of_group(index).or(owner)
+    }
+
+    /// Returns the root of the correlation group of a node: in the same namespace, or cluster-scoped.
+    fn root_of_group(&self, index: usize) -> Option<usize> {
+        let node = &self.nodes[index];
+        let mut operations = node.operations.iter();
+        let group = operations.find_map(|it| it.correlation("group"))?;
+        let here = self.roots.get(&(group, node.object.namespace.clone()));
+        let root = here.or_else(|| self.roots.get(&(group, None)));
+        root.copied().filter(|root| *root != index)
+    }
+
+    /// Returns the parent of each node.
+    pub(super) fn parents(&self) -> Vec<Option<usize>> {
+        (0..self.nodes.len()).map(|it| self.parent(it)).collect()
+    }
+}
