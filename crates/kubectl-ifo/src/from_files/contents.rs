@@ -1,9 +1,7 @@
 //! The objects in the files of `--from`: operations, records of completed operations, rule sets and
 //! Events. Also the time at which these objects were read from the cluster.
 
-use super::read_files::{
-    self, FoundFile, TIMESTAMP_FILE, base_name, is_events_file, must_gather_time,
-};
+use super::read_files::{self, FoundFile, base_name};
 use crate::bundle_index::{BundleIndex, INDEX_FILE, PartResult};
 use crate::clock;
 use crate::output::complain;
@@ -53,7 +51,11 @@ pub(crate) struct FileContents {
 impl FileContents {
     /// Reads the files at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, Problem> {
-        Self::of(path.display().to_string(), read_files::read(path)?)
+        let name = path.display().to_string();
+        match read_files::read(path, is_relevant) {
+            Ok(found) => Self::of(name, found),
+            Err(error) => Err(Problem::Other(format!("{name}: {error}"))),
+        }
     }
 
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {
@@ -63,22 +65,15 @@ impl FileContents {
             found.into_iter().partition(|it| is_events_file(&it.path));
         let mut resources = Resources::new();
         let mut budget = MemoryBudget::default();
-        let (mut newest_file, mut gathered) = (None, None);
-        for file in &files {
-            match base_name(&file.path) {
-                INDEX_FILE => {}
-                TIMESTAMP_FILE => gathered = gathered.max(must_gather_time(&file.bytes)),
-                _ => {
-                    newest_file = newest_file.max(file.modified);
-                    let documents = documents(file, &mut budget);
-                    if let Err(why) = documents.and_then(|it| add_objects(&mut resources, it)) {
-                        // This file is the only input of the command, so the command fails.
-                        if is_single {
-                            return Err(Problem::Other(format!("{path}: {why}")));
-                        }
-                        complain("note", format!("{}: not read: {why}", file.path));
-                    }
+        let manifests = files.iter().filter(|it| base_name(&it.path) != INDEX_FILE);
+        for file in manifests.clone() {
+            let documents = file.documents(&mut budget);
+            if let Err(why) = documents.and_then(|it| add_objects(&mut resources, it)) {
+                // This file is the only input of the command, so the command fails.
+                if is_single {
+                    return Err(Problem::Other(format!("{path}: {why}")));
                 }
+                complain("note", format!("{}: not read: {why}", file.path));
             }
         }
         if index.is_none() && resources.is_empty() {
@@ -93,10 +88,10 @@ impl FileContents {
         if !operations.iter().any(|it| resources.contains_key(it)) {
             resources.insert(operations[0].clone(), ObjectsByName::new());
         }
-        let recorded = index.as_ref().map(|it| it.created).or(gathered);
-        let (time, time_origin) = match (recorded, newest_file) {
-            (Some(time), _) => (time, ""),
-            (None, Some(time)) => (time, " (the last change of the file)"),
+        let newest_file = manifests.filter_map(|it| it.modified).max();
+        let (time, time_origin) = match (&index, newest_file) {
+            (Some(index), _) => (index.created, ""),
+            (None, Some(time)) => (time, " (the last change of a file)"),
             (None, None) => (clock::now(), " (now)"),
         };
         Ok(Self {
@@ -139,14 +134,12 @@ impl FileContents {
     ///   them. After this error for the live API, commands read custom resources.
     /// - Another error: it is unknown whether such objects exist in the cluster.
     pub(crate) fn objects(&self, path: &str) -> Result<Vec<&Value>, Problem> {
-        let mut segments: Vec<&str> = path.split('/').collect();
-        let at = segments.iter().position(|it| *it == "namespaces");
-        let namespace = at.filter(|at| at + 2 < segments.len()).map(|at| {
-            let name = segments[at + 1];
-            segments.drain(at..at + 2);
-            name
-        });
-        let whole = segments.join("/");
+        let within = path.split_once("/namespaces/");
+        let within = within.and_then(|(root, rest)| Some((root, rest.split_once('/')?)));
+        let (whole, namespace) = match within {
+            Some((root, (namespace, plural))) => (format!("{root}/{plural}"), Some(namespace)),
+            None => (path.to_owned(), None),
+        };
         let is_in =
             |it: &&Value| namespace.is_none() || namespace == it["metadata"]["namespace"].as_str();
         if whole == "/api/v1/events" {
@@ -156,9 +149,8 @@ impl FileContents {
             return Some(found).filter(|it| !it.is_empty()).ok_or_else(lacks);
         }
         let Some(objects) = self.resources.get(&whole) else {
-            let is_operation =
-                [live::PLURAL, record::PLURAL].contains(&segments[segments.len() - 1]);
-            return Err(if is_operation {
+            let mut operations = [live::PLURAL, record::PLURAL].iter();
+            return Err(if operations.any(|it| whole.ends_with(it)) {
                 Problem::NotFound(format!("the files contain no {whole}"))
             } else {
                 self.lacks(&whole)
@@ -207,7 +199,7 @@ impl FileContents {
             let mut objects = Vec::new();
             let mut budget = MemoryBudget::default();
             for file in &self.event_files {
-                for document in documents(file, &mut budget).unwrap_or_default() {
+                for document in file.documents(&mut budget).unwrap_or_default() {
                     let _ = manifest::append_objects(document, &mut objects);
                 }
             }
@@ -260,9 +252,22 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
     Ok(())
 }
 
-fn documents(file: &FoundFile, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
-    let text = str::from_utf8(&file.bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
-    manifest::documents(text, budget)
+/// Returns true if commands need a file of a folder or an archive: the index of a support bundle,
+/// Events, and files that contain the API group.
+fn is_relevant(path: &str, bytes: &[u8]) -> bool {
+    let name = base_name(path);
+    name == INDEX_FILE || is_events_file(path) || contains(bytes, ifo_api::GROUP.as_bytes())
+}
+
+/// Returns true if the path shows that the file contains Events. Examples are `core/events.yaml`
+/// and `core/events/a.yaml`.
+fn is_events_file(path: &str) -> bool {
+    let name = base_name(path);
+    name.split('.').next() == Some("events") || path.contains("/events/")
+}
+
+fn contains(bytes: &[u8], part: &[u8]) -> bool {
+    bytes.windows(part.len()).any(|window| window == part)
 }
 
 /// Reads the index of a support bundle. None if the files are no support bundle. Returns an error

@@ -1,4 +1,5 @@
-//! `--from DIR|FILE`: the second source of operations, besides a cluster.
+//! `--from DIR|FILE`: the second source of operations, besides a cluster. The `rules` commands read
+//! their files with the same functions.
 //!
 //! The files are one of these:
 //!
@@ -18,4 +19,4 @@ mod contents;
 mod read_files;
 
 pub(super) use contents::FileContents;
-pub(crate) use read_files::MAX_FILE_BYTES;
+pub(crate) use read_files::{FoundFile, read, text};

@@ -1,20 +1,13 @@
-//! Reads the files of `--from`: a folder, an archive (tar, also compressed with gzip), one file, or
+//! Reads files of the user: a folder, an archive (tar, also compressed with gzip), one file, or
 //! standard input.
 //!
-//! A must-gather (the output of `oc adm must-gather`) can have gigabytes of files. So this module
-//! keeps only some files of a folder or an archive:
-//!
-//! - files that contain the API group `ifo.kubevirt.io`
-//! - files of Events
-//! - the index of a support bundle
-//! - the file with the start and end of a must-gather
-//!
-//! A single file is always kept.
+//! A must-gather (the output of `oc adm must-gather`) can have gigabytes of files. So the caller
+//! decides which files of a folder or an archive are kept. A single file is always kept.
 
-use crate::bundle_index::INDEX_FILE;
-use crate::problem::Problem;
 use flate2::read::MultiGzDecoder;
+use ifo_client::manifest::{self, MemoryBudget};
 use jiff::Timestamp;
+use serde_json::Value;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::Path;
@@ -46,9 +39,6 @@ const MAX_ARCHIVE_BYTES: u64 = 32 << 30;
 /// larger, the command fails. On Linux, a path has at most 4 KiB.
 const MAX_EXTENDED_HEADER_BYTES: u64 = 64 << 10;
 
-/// Name of the file in which `oc adm must-gather` records when it started and ended.
-pub(super) const TIMESTAMP_FILE: &str = "timestamp";
-
 /// The magic number of a tar archive: its offset in bytes, and its text.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
@@ -60,33 +50,59 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
 /// A file, with its decompressed bytes.
 #[derive(Debug)]
-pub(super) struct FoundFile {
+pub(crate) struct FoundFile {
     /// Path relative to the folder or archive that the user has named. For a single file, this is
     /// the path that the user has given.
-    pub(super) path: String,
+    pub(crate) path: String,
     /// The bytes of the file.
     pub(super) bytes: Vec<u8>,
     /// Time of the last change. None if it is unknown.
     pub(super) modified: Option<Timestamp>,
 }
 
-/// Reads all relevant files at `path`. The path `-` is standard input.
-pub(super) fn read(path: &Path) -> Result<Vec<FoundFile>, Problem> {
-    let name = path.display().to_string();
-    let failed = |error: io::Error| Problem::Other(format!("{name}: {error}"));
-    let mut found = FoundFiles::default();
-    let added = if path.as_os_str() == "-" {
-        found.add_stream("-", io::stdin().lock(), None)
-    } else if path.is_dir() {
-        found.add_folder(path, "", 0)
-    } else {
-        File::open(path).and_then(|file| {
-            let modified = modified(&file);
-            found.add_stream(&name, BufReader::new(file), modified)
-        })
+impl FoundFile {
+    /// Parses the YAML or JSON documents in the file.
+    pub(crate) fn documents(&self, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
+        let text = str::from_utf8(&self.bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
+        manifest::documents(text, budget)
+    }
+}
+
+/// Reads the files at `path`, in the order of their paths. The path `-` is standard input. A folder
+/// and an archive can also contain files that are not read. `is_relevant` decides which of the read
+/// files are kept, from the path and the content.
+pub(crate) fn read(
+    path: &Path,
+    is_relevant: fn(&str, &[u8]) -> bool,
+) -> io::Result<Vec<FoundFile>> {
+    let mut found = FoundFiles {
+        files: Vec::new(),
+        total_bytes: 0,
+        is_relevant,
     };
-    added.map_err(failed)?;
+    if path.as_os_str() != "-" && path.is_dir() {
+        found.add_folder(path, "", 0)?;
+    } else {
+        let (stream, modified) = open(path)?;
+        found.add_stream(&path.display().to_string(), stream, modified)?;
+    }
     Ok(found.files)
+}
+
+/// Reads a file as text. The path `-` is standard input.
+pub(crate) fn text(path: &Path) -> io::Result<String> {
+    let bytes = read_limited(&path.display().to_string(), open(path)?.0)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
+}
+
+/// Opens a file or standard input. Also returns the time of the last change of the file.
+fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<Timestamp>)> {
+    if path.as_os_str() == "-" {
+        return Ok((Box::new(io::stdin().lock()), None));
+    }
+    let file = File::open(path)?;
+    let modified = modified(&file);
+    Ok((Box::new(BufReader::new(file)), modified))
 }
 
 /// Returns the time of the last change of a file. None if it is unknown.
@@ -120,11 +136,11 @@ fn with_head(mut stream: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
 }
 
 /// The files that were kept so far.
-#[derive(Debug, Default)]
 struct FoundFiles {
     files: Vec<FoundFile>,
     /// Size of all kept files in bytes.
     total_bytes: usize,
+    is_relevant: fn(&str, &[u8]) -> bool,
 }
 
 impl FoundFiles {
@@ -138,11 +154,11 @@ impl FoundFiles {
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
             let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            // This loop skips symbolic links: for a link, `is_dir` and `is_file` return false.
-            let kind = entry.file_type()?;
-            if kind.is_dir() {
+            // Links to folders are skipped, because they can form a cycle. Reading a named pipe or a
+            // device could take forever.
+            if entry.file_type()?.is_dir() {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
-            } else if kind.is_file() && is_candidate(&path) {
+            } else if is_candidate(&path) && entry.path().is_file() {
                 let file = File::open(entry.path())?;
                 let modified = modified(&file);
                 let bytes = read_limited(&path, file)?;
@@ -214,7 +230,7 @@ impl FoundFiles {
     }
 
     fn add(&mut self, path: String, bytes: Vec<u8>, modified: Option<Timestamp>) -> io::Result<()> {
-        if !is_relevant(&path, &bytes) {
+        if !(self.is_relevant)(&path, &bytes) {
             return Ok(());
         }
         self.total_bytes += bytes.len() + path.len() + FILE_BYTES;
@@ -270,55 +286,6 @@ pub(super) fn base_name(path: &str) -> &str {
 /// names are not read.
 fn is_candidate(path: &str) -> bool {
     let name = base_name(path);
-    let is_manifest = [".json", ".yaml", ".yml"]
-        .iter()
-        .any(|it| name.ends_with(it));
-    is_manifest || name == TIMESTAMP_FILE
-}
-
-/// Returns true if commands need a file, according to its name and its content.
-fn is_relevant(path: &str, bytes: &[u8]) -> bool {
-    let name = base_name(path);
-    name == TIMESTAMP_FILE
-        || name == INDEX_FILE
-        || is_events_file(path)
-        || contains(bytes, ifo_api::GROUP.as_bytes())
-}
-
-/// Returns true if the path shows that the file contains Events. Examples are `core/events.yaml`
-/// and `core/events/a.yaml`.
-pub(super) fn is_events_file(path: &str) -> bool {
-    let name = base_name(path);
-    name.split('.').next() == Some("events") || path.contains("/events/")
-}
-
-/// Reads the file in which a must-gather records its times: `2026-03-01 12:00:00.1 +0000 UTC
-/// m=+0.1` at the start and again at the end. Returns the last time.
-pub(super) fn must_gather_time(bytes: &[u8]) -> Option<Timestamp> {
-    let text = String::from_utf8_lossy(bytes);
-    let mut times = text.lines().filter_map(|line| {
-        let mut words = line.split_whitespace();
-        let (date, time, offset) = (words.next()?, words.next()?, words.next()?);
-        let (hours, minutes) = offset.split_at_checked(3)?;
-        format!("{date}T{time}{hours}:{minutes}").parse().ok()
-    });
-    times.next_back()
-}
-
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_of_a_must_gather_is_its_end() {
-        let text =
-            b"2026-03-01 12:00:00.402374637 +0000 UTC m=+0.1\n2026-03-01 14:05:00 +0200 CEST\n";
-        let time = must_gather_time(text).expect("the text has times");
-        assert_eq!(time.to_string(), "2026-03-01T12:05:00Z");
-        assert_eq!(must_gather_time(b"nothing"), None);
-    }
+    let extensions = [".json", ".yaml", ".yml"];
+    extensions.iter().any(|it| name.ends_with(it))
 }

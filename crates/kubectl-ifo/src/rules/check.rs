@@ -4,7 +4,7 @@
 //! that contradict the schema. The server reports no such errors, because it does not check
 //! expressions against schemas.
 
-use super::input::{Input, InputFault};
+use super::input::{Input, fault, print_fault};
 use super::rule_sets::{self, CompiledRuleSet};
 use super::schemas::Schemas;
 use crate::connect::Connect;
@@ -59,8 +59,7 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     if args.cluster {
         let targets: BTreeSet<Gvr> = loaded.iter().map(CompiledRuleSet::target).collect();
         if let Err(why) = schemas.read_from_cluster(&targets, &args.connect) {
-            let why = format!("the cluster: {why}");
-            input.faults.push(InputFault::new(why));
+            input.faults.push(format!("the cluster: {why}"));
         }
     }
     let mut is_correct = input.report();
@@ -70,12 +69,11 @@ pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
     let has_schemas = args.cluster || !args.schema.is_empty();
     for rule_set in &loaded {
         for warning in warnings(&rule_set.spec) {
-            let warning = InputFault::of(&warning).at(&rule_set.location);
-            warning.print("warning");
+            print_fault("warning", &fault(&rule_set.location, &warning));
         }
         let errors = errors_with_schema(rule_set, &schemas, has_schemas);
         for error in &errors {
-            error.print("error");
+            print_fault("error", error);
         }
         if errors.is_empty() {
             print(format!("{}: ok\n", rule_set.location))?;
@@ -91,14 +89,10 @@ fn errors_with_schema(
     rule_set: &CompiledRuleSet,
     schemas: &Schemas,
     has_schemas: bool,
-) -> Vec<InputFault> {
+) -> Vec<String> {
     let (location, target) = (&rule_set.location, rule_set.target());
     let Some(schema) = schemas.find(&target) else {
-        if schemas.is_unserved(&target) {
-            let group_version = target.api_version();
-            let what = format!("{location}: target: the cluster does not serve {group_version}");
-            complain("warning", what);
-        } else if has_schemas {
+        if has_schemas {
             let why = "so the fields in its expressions are not checked";
             complain("note", format!("{location}: no schema of {target}, {why}"));
         }
@@ -111,7 +105,5 @@ fn errors_with_schema(
         &|| false,
     );
     let errors = compiled.err().into_iter().flatten();
-    errors
-        .map(|error| InputFault::of(&error).at(location))
-        .collect()
+    errors.map(|error| fault(location, &error)).collect()
 }

@@ -9,9 +9,10 @@
 //! - A missing field is an error. In the `expression` of a rule, a missing field means that the
 //!   rule does not match.
 
-use super::input::{self, Input};
+use super::input::Input;
 use super::rule_sets;
 use crate::clock;
+use crate::from_files::text;
 use crate::output::{Format, complain, formats, print, print_excerpt, print_value};
 use crate::problem::Problem;
 use ifo_cel::{
@@ -63,11 +64,15 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     let object =
         object.map_err(|why| -> NoValue { (format!("{}: {why}", args.object.display()), None) });
     let outcome = object.and_then(|object| {
-        let names = RuleSetNames::read(args).map_err(|why| (why, None))?;
-        let values = evaluate(args, &names, object.to_string().as_bytes())?;
-        Ok((values, names.for_each_list.is_some()))
+        let (environment, list) = rule_set_names(args).map_err(|why| (why, None))?;
+        evaluate(
+            args,
+            &environment,
+            list.as_ref(),
+            object.to_string().as_bytes(),
+        )
     });
-    let (values, is_list) = match outcome {
+    let values = match outcome {
         Ok(values) => values,
         Err((why, place)) => {
             complain("error", why);
@@ -85,7 +90,7 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     }
     let values = values.iter();
     let mut values = values.map(|it| json!({"type": it.type_name, "value": it.value}));
-    let document = if is_list {
+    let document = if args.operation.is_some() {
         json!({"items": values.collect::<Vec<_>>()})
     } else {
         values.next().unwrap_or_default()
@@ -94,49 +99,35 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     Ok(true)
 }
 
-/// The names that a rule set defines for the expression.
-#[derive(Default)]
-struct RuleSetNames {
-    environment: Environment,
-    /// The `forEach` of the rule that `--operation` names. None without `--operation`.
-    for_each_list: Option<Program>,
-}
-
-impl RuleSetNames {
-    fn read(args: &RulesEvalArgs) -> Result<Self, String> {
-        let Some(path) = &args.rules else {
-            return Ok(Self::default());
-        };
-        let mut input = Input::read(std::slice::from_ref(path));
-        let loaded = rule_sets::load(&mut input);
-        if !input.report() {
-            return Err("the rule set has errors".to_owned());
-        }
-        let [rule_set] = loaded.as_slice() else {
-            let (path, count) = (path.display(), loaded.len());
-            return Err(format!("{path}: expected one rule set, found {count}"));
-        };
-        let environment = rule_set.compiled.environment.clone();
-        let Some(name) = &args.operation else {
-            return Ok(Self {
-                environment,
-                for_each_list: None,
-            });
-        };
-        let mut rules = rule_set.compiled.rules.iter();
-        let rule = rules.find(|rule| *rule.operation == **name);
-        let each = rule.and_then(|rule| rule.for_each.as_ref());
-        let each = each.ok_or_else(|| format!("no rule with forEach has the operation {name}"))?;
-        Ok(Self {
-            environment: environment.with_item(),
-            for_each_list: Some(each.list.clone()),
-        })
+/// Returns the names that the rule set of `--rules` defines for the expression, and the list of the
+/// rule that `--operation` names.
+fn rule_set_names(args: &RulesEvalArgs) -> Result<(Environment, Option<Program>), String> {
+    let Some(path) = &args.rules else {
+        return Ok((Environment::default(), None));
+    };
+    let mut input = Input::read(std::slice::from_ref(path));
+    let loaded = rule_sets::load(&mut input);
+    if !input.report() {
+        return Err("the rule set has errors".to_owned());
     }
+    let [rule_set] = loaded.as_slice() else {
+        let (path, count) = (path.display(), loaded.len());
+        return Err(format!("{path}: expected one rule set, found {count}"));
+    };
+    let environment = rule_set.compiled.environment.clone();
+    let Some(name) = &args.operation else {
+        return Ok((environment, None));
+    };
+    let mut rules = rule_set.compiled.rules.iter();
+    let rule = rules.find(|rule| *rule.operation == **name);
+    let each = rule.and_then(|rule| rule.for_each.as_ref());
+    let each = each.ok_or_else(|| format!("no rule with forEach has the operation {name}"))?;
+    Ok((environment.with_item(), Some(each.list.clone())))
 }
 
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
 fn read(path: &Path) -> Result<Value, String> {
-    let text = input::text_in(path).map_err(|error| error.to_string())?;
+    let text = text(path).map_err(|error| error.to_string())?;
     let documents = manifest::documents(&text, &mut MemoryBudget::default())?;
     match <[Value; 1]>::try_from(documents) {
         Ok([object]) if object.is_object() => Ok(object),
@@ -149,17 +140,18 @@ fn read(path: &Path) -> Result<Value, String> {
 /// the list that `forEach` yields.
 fn evaluate(
     args: &RulesEvalArgs,
-    names: &RuleSetNames,
+    environment: &Environment,
+    list: Option<&Program>,
     json: &[u8],
 ) -> Result<Vec<TypedValue>, NoValue> {
-    let compiled = compile(&args.expression, ResultKind::Any, &names.environment);
+    let compiled = compile(&args.expression, ResultKind::Any, environment);
     let program = compiled.map_err(|error| {
         let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
         let message = format!("{error}{}", hint.collect::<String>());
         (message, Some((error.line, error.column)))
     })?;
     let mut projection = program.projection().clone();
-    if let Some(list) = &names.for_each_list {
+    if let Some(list) = list {
         projection.merge(list.projection());
     }
     let doc = Doc::parse(json, &projection).map_err(|error| (error.to_string(), None))?;
@@ -168,8 +160,8 @@ fn evaluate(
     };
     let now = args.now.unwrap_or_else(clock::now);
     let mut scope = EvaluationScope::new(&doc, now, &mut budget);
-    scope.set_variables(&names.environment);
-    let values = match &names.for_each_list {
+    scope.set_variables(environment);
+    let values = match list {
         None => program.value(&mut scope).map(|value| vec![value]),
         Some(list) => list.items(&mut scope).and_then(|items| {
             let values = items.into_iter().map(|item| {
@@ -179,13 +171,8 @@ fn evaluate(
             values.collect()
         }),
     };
-    values.map_err(|fault| no_value(&fault))
-}
-
-fn no_value(fault: &EvaluationFault) -> NoValue {
-    let place = match fault {
-        EvaluationFault::Error { place, .. } => *place,
-        _ => None,
-    };
-    (fault.to_string(), place)
+    values.map_err(|fault| match &fault {
+        EvaluationFault::Error { place, .. } => (fault.to_string(), *place),
+        _ => (fault.to_string(), None),
+    })
 }

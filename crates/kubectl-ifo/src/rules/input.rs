@@ -8,14 +8,12 @@
 //! skips such documents. If the user or a kustomization names the file, such a document is an
 //! error.
 
-use crate::from_files::MAX_FILE_BYTES;
+use crate::from_files::{FoundFile, read, text};
 use crate::output::{complain, print_excerpt};
 use ifo_client::manifest::{self, MemoryBudget, Object};
 use ifo_engine::rules::RuleSetError;
 use serde_json::Value;
 use std::collections::HashSet;
-use std::fs;
-use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// Largest nesting of folders and kustomizations. A deeper nesting is reported as an error, because
@@ -37,45 +35,17 @@ pub(super) struct FoundObject {
     pub(super) object: Object,
 }
 
-/// An error in a file.
-#[derive(Debug)]
-pub(super) struct InputFault {
-    /// The error, as `file: reason`.
-    text: String,
-    /// Lines of the expression that contains the error. The lines show the position of the error.
-    /// None if the error is not in an expression.
-    excerpt: Option<String>,
+/// Returns the error of a rule set. Further lines show its position in the expression.
+pub(super) fn fault(place: &str, error: &RuleSetError) -> String {
+    let excerpt = error.excerpt().unwrap_or_default();
+    format!("{place}: {error}\n{excerpt}")
 }
 
-impl InputFault {
-    pub(super) fn new(text: String) -> Self {
-        Self {
-            text,
-            excerpt: None,
-        }
-    }
-
-    /// Returns the error of a rule set.
-    pub(super) fn of(error: &RuleSetError) -> Self {
-        Self {
-            text: error.to_string(),
-            excerpt: error.excerpt(),
-        }
-    }
-
-    /// Adds the place of the error to the text.
-    pub(super) fn at(self, place: &str) -> Self {
-        let text = format!("{place}: {}", self.text);
-        Self { text, ..self }
-    }
-
-    /// Prints the error to standard error. `level` is `error` or `warning`.
-    pub(super) fn print(&self, level: &str) {
-        complain(level, &self.text);
-        if let Some(excerpt) = &self.excerpt {
-            print_excerpt(excerpt);
-        }
-    }
+/// Prints an error to standard error. `level` is `error` or `warning`.
+pub(super) fn print_fault(level: &str, fault: &str) {
+    let (text, excerpt) = fault.split_once('\n').unwrap_or((fault, ""));
+    complain(level, text);
+    print_excerpt(excerpt);
 }
 
 /// The objects in files, and the errors of reading them.
@@ -83,8 +53,8 @@ impl InputFault {
 pub(super) struct Input {
     /// The objects, in the order of the files and of the documents in each file.
     pub(super) objects: Vec<FoundObject>,
-    /// Errors of reading the files and of compiling rule sets.
-    pub(super) faults: Vec<InputFault>,
+    /// Errors of reading the files and of compiling rule sets. After a line feed, an excerpt follows.
+    pub(super) faults: Vec<String>,
     /// The files and folders that have been read, as paths without symbolic links. Each of them is
     /// read once. So links and kustomizations that form a cycle come to an end.
     visited: HashSet<PathBuf>,
@@ -97,68 +67,68 @@ impl Input {
     pub(super) fn read(paths: &[PathBuf]) -> Self {
         let mut input = Self::default();
         for path in paths {
-            input.read_path(path, true, 0);
+            input.read_path(path, 0);
         }
         input
     }
 
     /// Prints the errors to standard error. Returns true if there are none.
     pub(super) fn report(&self) -> bool {
-        self.faults.iter().for_each(|fault| fault.print("error"));
+        self.faults.iter().for_each(|it| print_fault("error", it));
         self.faults.is_empty()
     }
 
     fn add_fault(&mut self, path: &Path, why: impl std::fmt::Display) {
-        let text = format!("{}: {why}", path.display());
-        self.faults.push(InputFault::new(text));
+        self.faults.push(format!("{}: {why}", path.display()));
     }
 
-    /// Reads a file or a folder. `is_named` is false if the path was found in a folder.
-    fn read_path(&mut self, path: &Path, is_named: bool, depth: usize) {
-        // A path that does not exist, and standard input, have no canonical path.
-        let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        if !self.visited.insert(canonical) {
+    /// Reads a file, an archive or a folder.
+    fn read_path(&mut self, path: &Path, depth: usize) {
+        if !self.is_new(path) {
             return;
         }
         if depth > MAX_DEPTH {
             return self.add_fault(path, "nested too deeply");
         }
-        let read = if !path.is_dir() || path.as_os_str() == "-" {
-            self.read_file(path, is_named)
-        } else if let Some(kustomization) = kustomization_in(path).filter(|_| is_named) {
-            self.read_kustomization(&kustomization, depth)
-        } else {
-            self.read_manifests(path, depth)
+        if let Some(kustomization) = kustomization_in(path) {
+            if let Err(why) = self.read_kustomization(&kustomization, depth) {
+                self.add_fault(path, why);
+            }
+            return;
+        }
+        let is_manifest = |path: &str, _: &[u8]| {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            !KUSTOMIZATIONS.contains(&name)
         };
-        if let Err(why) = read {
-            self.add_fault(path, why);
+        match read(path, is_manifest) {
+            Ok(files) => {
+                for file in files {
+                    let (path, is_named) = match Path::new(&file.path) {
+                        of_file if of_file == path => (path.to_owned(), true),
+                        within => (path.join(within), false),
+                    };
+                    if (is_named || self.is_new(&path))
+                        && let Err(why) = self.read_file(&file, &path, is_named)
+                    {
+                        self.add_fault(&path, why);
+                    }
+                }
+            }
+            Err(error) => self.add_fault(path, error),
         }
     }
 
-    /// Reads every manifest below `folder`, in the order of the paths. A manifest is a YAML or JSON
-    /// file that is not a kustomization.
-    fn read_manifests(&mut self, folder: &Path, depth: usize) -> Result<(), String> {
-        let entries = fs::read_dir(folder).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-        let entries = entries.map_err(|error| error.to_string())?;
-        let mut paths: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
-        paths.sort();
-        for path in paths {
-            let extension = path.extension().and_then(|it| it.to_str());
-            let is_manifest = matches!(extension, Some("yaml" | "yml" | "json"))
-                && !KUSTOMIZATIONS.iter().any(|name| path.ends_with(name))
-                // Reading a named pipe or a device could take forever.
-                && path.is_file();
-            if is_manifest || path.is_dir() {
-                self.read_path(&path, false, depth + 1);
-            }
-        }
-        Ok(())
+    /// Returns true at the first call for this file or folder.
+    fn is_new(&mut self, path: &Path) -> bool {
+        // A path that does not exist, and standard input, have no canonical path.
+        let canonical = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.visited.insert(canonical)
     }
 
     /// Reads the files that a kustomization lists. The other fields, such as patches, have no
     /// effect.
     fn read_kustomization(&mut self, path: &Path, depth: usize) -> Result<(), String> {
-        let text = text_in(path).map_err(|error| error.to_string())?;
+        let text = text(path).map_err(|error| error.to_string())?;
         let documents = manifest::documents(&text, &mut self.budget)?;
         let kustomization = documents.into_iter().next().unwrap_or_default();
         let listed = ["resources", "bases", "components"].map(|key| kustomization[key].as_array());
@@ -168,14 +138,13 @@ impl Input {
                 return Err(format!("{entry} is remote, so it is not read"));
             }
             let folder = path.parent().unwrap_or(Path::new(""));
-            self.read_path(&folder.join(entry), true, depth + 1);
+            self.read_path(&folder.join(entry), depth + 1);
         }
         Ok(())
     }
 
-    fn read_file(&mut self, path: &Path, is_named: bool) -> Result<(), String> {
-        let text = text_in(path).map_err(|error| error.to_string())?;
-        let documents = manifest::documents(&text, &mut self.budget);
+    fn read_file(&mut self, file: &FoundFile, path: &Path, is_named: bool) -> Result<(), String> {
+        let documents = file.documents(&mut self.budget);
         let documents = documents.map_err(|why| {
             if why.starts_with("line ") {
                 format!("{why} (hint: {YAML_HINT})")
@@ -206,23 +175,6 @@ impl Input {
 fn kustomization_in(folder: &Path) -> Option<PathBuf> {
     let mut paths = KUSTOMIZATIONS.iter().map(|name| folder.join(name));
     paths.find(|path| path.is_file())
-}
-
-/// Returns the text of a file. `-` is standard input. Returns an error if the file is larger than
-/// [`MAX_FILE_BYTES`].
-pub(super) fn text_in(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    let file: Box<dyn io::Read> = if path.as_os_str() == "-" {
-        Box::new(io::stdin().lock())
-    } else {
-        Box::new(fs::File::open(path)?)
-    };
-    file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        let limit = MAX_FILE_BYTES >> 20;
-        return Err(io::Error::other(format!("larger than {limit} MiB")));
-    }
-    Ok(text)
 }
 
 /// Returns true if a document has the fields of a Kubernetes object.

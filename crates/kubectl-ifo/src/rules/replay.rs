@@ -29,8 +29,9 @@
 mod operation_history;
 mod recorded_time;
 
-use super::input::{Input, text_in};
+use super::input::Input;
 use super::rule_sets;
+use crate::from_files::text;
 use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::problem::Problem;
 use ifo_api::{Gvr, duration};
@@ -126,7 +127,7 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     let kinds = KnownKinds::of(objects).with_targets(targets.keys());
     let mut events = Vec::new();
     for path in &args.stream {
-        let parsed = text_in(path).map(|text| recorded_watch::read(&text, &kinds));
+        let parsed = text(path).map(|text| recorded_watch::read(&text, &kinds));
         let faults = match parsed {
             Ok((more, faults)) => {
                 events.extend(more);
@@ -178,13 +179,13 @@ fn replay(
     hindsight: bool,
 ) -> (Vec<OperationHistory>, Vec<String>) {
     let scale = TimeScale::of(events);
-    let recorder = Recorder::new(hindsight, scale);
+    let recorder = Recorder::new(scale);
     let mut replay = replay_with(targets, (events, scale), debounce, recorder, |_, _| {});
     if hindsight {
         replay.observer.close();
         while replay.observer.is_settling() && replay.expire_next() {}
     }
-    replay.observer.into_results()
+    replay.observer.into_results(hindsight)
 }
 
 /// Replays `events`, which are sorted by time. `after` is called after each event of a target, with

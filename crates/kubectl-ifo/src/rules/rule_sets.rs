@@ -2,7 +2,7 @@
 //! `ifo-apiserver` does. The errors of an invalid rule set are added to [`Input::faults`]. The
 //! other rule sets are still compiled.
 
-use super::input::{FoundObject, Input, InputFault};
+use super::input::{FoundObject, Input, fault};
 use crate::suggestion::nearest;
 use ifo_api::ruleset::{KIND, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
@@ -52,8 +52,8 @@ pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
             None => decode(&object.json["spec"]),
         };
         let compiled = match loadable {
-            Ok(spec) => compile(name, &spec).map(|compiled| (spec, compiled)),
-            Err(why) => Err(vec![InputFault::new(why)]),
+            Ok(spec) => compile(name, &location, &spec).map(|compiled| (spec, compiled)),
+            Err(why) => Err(vec![format!("{location}: {why}")]),
         };
         match compiled {
             Ok((spec, compiled)) => loaded.push(CompiledRuleSet {
@@ -61,11 +61,11 @@ pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
                 spec,
                 compiled,
             }),
-            Err(found) => faults.extend(found.into_iter().map(|it| it.at(&location))),
+            Err(found) => faults.extend(found),
         }
     }
     if sources.is_empty() && input.faults.is_empty() {
-        faults.push(InputFault::new(format!("no {KIND} in the files")));
+        faults.push(format!("no {KIND} in the files"));
     }
     input.faults.extend(faults);
     loaded
@@ -94,11 +94,15 @@ fn decode(spec: &Value) -> Result<OperationRuleSetSpec, String> {
     }
 }
 
-fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<Arc<RuleSet>, Vec<InputFault>> {
+fn compile(
+    name: &str,
+    location: &str,
+    spec: &OperationRuleSetSpec,
+) -> Result<Arc<RuleSet>, Vec<String>> {
     let start = Instant::now();
     let is_over = || start.elapsed() > MAX_COMPILE_TIME;
     let compiled = compile_within(name, spec, None, &is_over).map(Arc::new);
-    compiled.map_err(|errors| errors.iter().map(InputFault::of).collect())
+    compiled.map_err(|errors| errors.iter().map(|it| fault(location, it)).collect())
 }
 
 /// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is

@@ -6,8 +6,8 @@ mod resource_schema;
 
 pub(super) use resource_schema::ResourceSchema;
 
-use super::input::{self, InputFault};
 use crate::connect::Connect;
+use crate::from_files::text;
 use ifo_api::Gvr;
 use ifo_client::manifest::{self, MemoryBudget};
 use serde_json::{Value, json};
@@ -21,27 +21,24 @@ pub(super) struct Schemas {
     declared: BTreeMap<Gvr, Value>,
     /// The `OpenAPI` documents.
     documents: Vec<Value>,
-    /// The group-versions that the cluster serves, as paths such as `apis/apps/v1`. None if no
-    /// cluster was read.
-    served: Option<BTreeSet<String>>,
 }
 
 impl Schemas {
     /// Reads CRDs (YAML or JSON) and `OpenAPI` documents from files. Returns the schemas and the
     /// errors.
-    pub(super) fn read(paths: &[PathBuf]) -> (Self, Vec<InputFault>) {
+    pub(super) fn read(paths: &[PathBuf]) -> (Self, Vec<String>) {
         let mut schemas = Self::default();
         let mut faults = Vec::new();
         for path in paths {
             if let Err(why) = schemas.read_file(path) {
-                faults.push(InputFault::new(why).at(&path.display().to_string()));
+                faults.push(format!("{}: {why}", path.display()));
             }
         }
         (schemas, faults)
     }
 
     fn read_file(&mut self, path: &Path) -> Result<(), String> {
-        let text = input::text_in(path).map_err(|error| error.to_string())?;
+        let text = text(path).map_err(|error| error.to_string())?;
         let mut has_schema = false;
         for document in manifest::documents(&text, &mut MemoryBudget::default())? {
             if document.get("openapi").is_some() || document.get("swagger").is_some() {
@@ -105,8 +102,6 @@ impl Schemas {
             answer.map_err(|error| format!("{path}: {error}"))
         };
         let index = get("/openapi/v3").await?;
-        let paths = index["paths"].as_object().into_iter().flatten();
-        self.served = Some(paths.map(|(path, _)| path.clone()).collect());
         let versions: BTreeSet<String> = targets.iter().map(group_version_path).collect();
         for version in versions {
             let url = index["paths"][&version]["serverRelativeURL"].as_str();
@@ -115,12 +110,6 @@ impl Schemas {
             }
         }
         Ok(())
-    }
-
-    /// Returns true if a cluster was read, and it does not serve the group and version of `target`.
-    pub(super) fn is_unserved(&self, target: &Gvr) -> bool {
-        let served = self.served.as_ref();
-        served.is_some_and(|served| !served.contains(&group_version_path(target)))
     }
 
     /// Returns the schema of the objects of `target`. None if no schema of the resource was read.
@@ -222,7 +211,7 @@ mod tests {
                         "raw": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}},
                         "port": {"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]},
                         "ratio": {"type": "number"},
-                        "either": {"oneOf": [{"type": "string", "enum": ["A"]}, {"type": "string"}]},
+                        "either": {"type": "string", "oneOf": [{"enum": ["A"]}, {"minLength": 1}]},
                     }},
                 },
             }}}],

@@ -72,7 +72,7 @@ fn each_of_four_migrations_is_one_line_in_flight_and_in_the_history() {
     assert!(rules.faults.is_empty(), "{:?}", rules.faults);
     let targets = rule_sets::by_target(&loaded);
     let stream = repository.join("tests/fixtures/recorded/kubevirt-migrate-ok.jsonl");
-    let text = text_in(&stream).expect("the recording can be read");
+    let text = text(&stream).expect("the recording can be read");
     let kinds = KnownKinds::default().with_targets(targets.keys());
     let (events, faults) = recorded_watch::read(&text, &kinds);
     assert!(faults.is_empty(), "{faults:?}");

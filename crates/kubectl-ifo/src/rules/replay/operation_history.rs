@@ -26,51 +26,41 @@ pub(super) struct OperationHistory {
     /// Start, in seconds of the stream. If the rule computes the start, it can be before the first
     /// event.
     started: f64,
-    /// End, in seconds of the stream: the time at which the server would show the end. With
-    /// `--hindsight`, this is the time from which on the operation was not detected. None while the
-    /// operation is active.
-    completed: Option<f64>,
-    /// The states that the server would show. The list is not empty.
-    states: Vec<ReplayedState>,
-    /// Time since which the operation has not been detected, in seconds of the stream. None while
-    /// the operation is detected.
-    settling_since: Option<f64>,
-}
-
-/// A state of an operation that the server would show, from the time `t` on.
-#[derive(Debug)]
-struct ReplayedState {
-    /// Time in seconds of the stream.
-    t: f64,
-    operation: Arc<InFlightOperation>,
+    /// The states that the server would show, with their times in seconds of the stream. The list is
+    /// not empty.
+    states: Vec<(f64, Arc<InFlightOperation>)>,
 }
 
 impl OperationHistory {
-    /// Adds a state that the server would show from `t` on. With `hindsight`, the completed state
-    /// gets the time from which on the operation was not detected.
-    fn show(&mut self, operation: Arc<InFlightOperation>, mut t: f64, hindsight: bool) {
-        if operation.is_active() {
-            let since = self.settling_since.unwrap_or(t);
-            self.settling_since = (operation.status.state == State::Settling).then_some(since);
-        } else {
-            t = self.settling_since.filter(|_| hindsight).unwrap_or(t);
-            self.completed = Some(t);
+    /// Moves the end of the operation to the time from which on the operation was not detected.
+    fn end_when_undetected(&mut self) {
+        if self.completed().is_some()
+            && let Some((end, active)) = self.states.split_last_mut()
+        {
+            let settling = |it: &&(f64, Arc<InFlightOperation>)| is_settling(&it.1);
+            let since = active.iter().rev().take_while(settling).last();
+            end.0 = since.map_or(end.0, |it| it.0);
         }
-        self.states.push(ReplayedState { t, operation });
+    }
+
+    /// Returns the end, in seconds of the stream. None while the operation is in flight.
+    fn completed(&self) -> Option<f64> {
+        let last = self.states.last().filter(|it| !it.1.is_active());
+        last.map(|it| it.0)
     }
 
     /// Returns the JSON and YAML form.
     pub(super) fn document(&self) -> Value {
-        let timeline = self.states.iter().map(|it| {
-            let status = &it.operation.status;
+        let timeline = self.states.iter().map(|(t, operation)| {
+            let status = &operation.status;
             json!({
-                "t": it.t,
+                "t": t,
                 "state": status.state,
                 "reason": status.reason,
                 "message": status.message,
                 "progress": status.progress,
-                "overdue": it.operation.is_overdue(),
-                "stalled": it.operation.is_stalled(),
+                "overdue": operation.is_overdue(),
+                "stalled": operation.is_stalled(),
             })
         });
         let InFlightOperation { spec, status, .. } = self.last();
@@ -84,7 +74,7 @@ impl OperationHistory {
             "item": spec.item,
             "ruleSet": spec.rule_set,
             "started": self.started,
-            "completed": self.completed,
+            "completed": self.completed(),
             "state": status.state,
             "reason": status.reason,
             "messages": self.messages(),
@@ -96,13 +86,12 @@ impl OperationHistory {
 
     /// Returns the last state of the operation.
     fn last(&self) -> &InFlightOperation {
-        let last = self.states.last().expect("a history has a state");
-        &last.operation
+        &self.states.last().expect("a history has a state").1
     }
 
     /// Returns the messages of the operation while it was active, without repetitions.
     fn messages(&self) -> Vec<&str> {
-        let operations = self.states.iter().map(|it| &it.operation);
+        let operations = self.states.iter().map(|it| &it.1);
         let active = operations.filter(|it| it.is_active() && !it.status.message.is_empty());
         let mut messages: Vec<&str> = active.map(|it| &*it.status.message).collect();
         messages.dedup();
@@ -114,7 +103,7 @@ impl OperationHistory {
         let last = self.last();
         [
             seconds(self.started),
-            self.completed.map_or_else(|| "-".to_owned(), seconds),
+            self.completed().map_or_else(|| "-".to_owned(), seconds),
             subject_path(&last.spec.subject),
             name_with_item(&last.spec.operation, last.spec.item.as_deref()),
             last.marked_state(),
@@ -125,11 +114,13 @@ impl OperationHistory {
     }
 }
 
+/// Returns true if the operation is no longer detected, but within its debounce period.
+fn is_settling(operation: &InFlightOperation) -> bool {
+    operation.status.state == State::Settling
+}
+
 /// Receives the results of a replay, and records the failures and the operations.
 pub(super) struct Recorder {
-    /// True if an operation ends when it is no longer detected (`--hindsight`). This end is known
-    /// only after the debounce period, because the operation can be detected again until then.
-    hindsight: bool,
     scale: TimeScale,
     /// The failed expressions, each with the first object on which it failed with this message.
     failures: Vec<String>,
@@ -142,9 +133,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    pub(super) fn new(hindsight: bool, scale: TimeScale) -> Self {
+    pub(super) fn new(scale: TimeScale) -> Self {
         Self {
-            hindsight,
             scale,
             failures: Vec::new(),
             operations: Vec::new(),
@@ -158,18 +148,19 @@ impl Recorder {
         self.closed = true;
     }
 
-    /// Returns true if an operation is settling (no longer detected, but within its debounce
-    /// period).
+    /// Returns true if an operation is settling.
     pub(super) fn is_settling(&self) -> bool {
-        let mut open = self
-            .open
-            .values()
-            .map(|(index, _)| &self.operations[*index]);
-        open.any(|it| it.completed.is_none() && it.settling_since.is_some())
+        let mut operations = self.operations.iter();
+        operations.any(|it| is_settling(it.last()))
     }
 
-    /// Returns all operations, sorted by start, and the failures.
-    pub(super) fn into_results(mut self) -> (Vec<OperationHistory>, Vec<String>) {
+    /// Returns all operations, sorted by start, and the failures. With `hindsight`, an operation ends
+    /// when it is no longer detected.
+    pub(super) fn into_results(mut self, hindsight: bool) -> (Vec<OperationHistory>, Vec<String>) {
+        if hindsight {
+            let operations = self.operations.iter_mut();
+            operations.for_each(OperationHistory::end_when_undetected);
+        }
         self.operations
             .sort_by(|a, b| a.started.total_cmp(&b.started));
         (self.operations, self.failures)
@@ -224,23 +215,18 @@ impl ReplayObserver for Recorder {
         match self.open.get_mut(&key) {
             None if self.closed => {}
             None => {
-                let mut history = OperationHistory {
-                    started: self.started(&operation, t),
-                    completed: None,
-                    states: Vec::new(),
-                    settling_since: None,
-                };
-                history.show(operation, t, false);
+                let started = self.started(&operation, t);
+                let states = vec![(t, operation)];
                 self.open.insert(key, (self.operations.len(), object));
-                self.operations.push(history);
+                self.operations.push(OperationHistory { started, states });
             }
             // A watch sends no event for an unchanged object.
             Some((_, before)) if *before == object => {}
             Some((index, before)) => {
                 *before = object;
                 let history = &mut self.operations[*index];
-                if !self.closed || history.settling_since.is_some() {
-                    history.show(operation, t, self.hindsight);
+                if !self.closed || is_settling(history.last()) {
+                    history.states.push((t, operation));
                 }
             }
         }

@@ -5,13 +5,11 @@ use ifo_cel::{FieldType, ObjectSchema, PathStep};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
-/// Maximum number of parts (references and elements of `allOf`, `anyOf` and `oneOf`) of the schema
-/// of one value. Schemas can be recursive, so a limit is necessary. Beyond the limit, any value is
-/// possible.
-const MAX_PARTS: usize = 64;
+/// Maximum number of references that lead to the schema of one value. References can form a cycle, so a
+/// limit is necessary. Beyond the limit, any value is possible.
+const MAX_REFERENCES: usize = 64;
 
 /// The schema of `metadata`. The schemas in CRDs do not describe this field.
 static METADATA: LazyLock<Value> = LazyLock::new(|| {
@@ -37,168 +35,109 @@ pub(in crate::rules) struct ResourceSchema<'s> {
     pub(super) schema: &'s Value,
 }
 
-/// The content that a value can have according to its schemas.
-#[derive(Default)]
-struct Content<'s> {
-    fields: BTreeMap<&'s str, &'s Value>,
-    /// The schemas of the values of a map, whose keys can have any name.
-    values: Vec<&'s Value>,
-    elements: Vec<&'s Value>,
-    /// True if the value can also have content that the schemas do not describe.
-    is_open: bool,
-}
-
 impl ObjectSchema for ResourceSchema<'_> {
     fn type_at(&self, path: &[PathStep]) -> FieldType {
-        let mut here = vec![self.schema];
+        let mut schema = self.schema;
         for (depth, step) in path.iter().enumerate() {
-            let content = self.content(&here);
-            here = match step {
-                // A CEL macro such as `all` visits the keys of a map, which are strings.
-                PathStep::Each if content.elements.is_empty() && !content.values.is_empty() => {
-                    vec![&*TEXT]
-                }
-                PathStep::Each => content.elements,
-                // An index can select any field of an object, and the fields can have different
-                // types. So the schemas are unknown.
-                PathStep::Index if !content.fields.is_empty() => Vec::new(),
-                PathStep::Index => [content.elements, content.values].concat(),
+            let here = self.resolve(schema);
+            let (items, values) = (&here["items"], &here["additionalProperties"]);
+            let next = match step {
                 PathStep::Field(name) => match (depth, name.as_str()) {
-                    (0, "apiVersion" | "kind") => vec![&*TEXT],
-                    (0, "metadata") => vec![&*METADATA],
-                    (_, name) => match content.fields.get(name) {
-                        Some(field) => vec![*field],
-                        None if content.values.is_empty() && !content.is_open => {
-                            return missing(name, &content, depth);
-                        }
-                        None => content.values,
+                    (0, "apiVersion" | "kind") => &*TEXT,
+                    (0, "metadata") => &*METADATA,
+                    (_, name) => match here["properties"].get(name) {
+                        Some(field) => field,
+                        None if values.is_object() => values,
+                        None if is_open(here) => &*ANY,
+                        None => return missing(name, here, depth),
                     },
                 },
+                // An index can select any field of an object, and the fields can have different
+                // types. So the type is unknown.
+                PathStep::Index if here["properties"].is_object() => &*ANY,
+                PathStep::Index | PathStep::Each if !items.is_null() => items,
+                PathStep::Index if values.is_object() => values,
+                // A CEL macro such as `all` visits the keys of a map, which are strings.
+                PathStep::Each if values.is_object() => &*TEXT,
+                PathStep::Index | PathStep::Each => &*ANY,
             };
-            if here.is_empty() {
-                return FieldType::Any;
-            }
+            schema = next;
         }
-        match here.as_slice() {
-            [schema] => self.type_of(schema),
-            // Several schemas are possible, so the type is unknown.
-            _ => FieldType::Any,
-        }
+        type_of(self.resolve(schema))
     }
 }
 
 impl<'s> ResourceSchema<'s> {
-    /// Returns the parts of a schema: the schema itself, and the parts of its references and
-    /// combinations.
-    fn parts(&self, schema: &'s Value) -> Vec<&'s Value> {
-        let mut parts = Vec::new();
-        let mut open = vec![schema];
-        while let Some(schema) = open.pop() {
-            if parts.len() >= MAX_PARTS {
-                return vec![&*ANY];
-            }
-            parts.push(schema);
-            if let Some(reference) = schema["$ref"].as_str() {
-                let pointer = reference.strip_prefix('#');
-                let found = pointer.and_then(|pointer| self.document.pointer(pointer));
-                open.push(found.unwrap_or(&*ANY));
-            }
-            let combinations = ["allOf", "anyOf", "oneOf"].map(|key| schema[key].as_array());
-            open.extend(combinations.into_iter().flatten().flatten());
+    /// Follows the references of a schema. In OpenAPI documents of Kubernetes, a field refers to its
+    /// schema with `$ref`, or with an `allOf` of one element. In CRDs, `allOf`, `anyOf` and `oneOf`
+    /// have neither fields nor types, because the schemas are structural.
+    fn resolve(&self, mut schema: &'s Value) -> &'s Value {
+        for _ in 0..MAX_REFERENCES {
+            let part = match schema["allOf"].as_array().map(Vec::as_slice) {
+                Some([part]) => part,
+                _ => schema,
+            };
+            let Some(reference) = part["$ref"].as_str() else {
+                return schema;
+            };
+            let pointer = reference.strip_prefix('#');
+            let found = pointer.and_then(|pointer| self.document.pointer(pointer));
+            schema = found.unwrap_or(&*ANY);
         }
-        parts
-    }
-
-    /// Returns the type of the values of a schema.
-    fn type_of(&self, schema: &'s Value) -> FieldType {
-        let parts = self.parts(schema);
-        if parts.iter().any(|part| allows_several_types(part)) {
-            return FieldType::Any;
-        }
-        let typed = parts.iter().filter(|part| !part["type"].is_null());
-        let typed: Vec<&Value> = typed.copied().collect();
-        let names = typed.iter().flat_map(|part| match &part["type"] {
-            Value::Array(several) => several.iter().filter_map(Value::as_str).collect(),
-            one => Vec::from_iter(one.as_str()),
-        });
-        let names: BTreeSet<&str> = names.filter(|name| *name != "null").collect();
-        let mut names = names.into_iter();
-        match (names.next(), names.next()) {
-            (Some("boolean"), None) => FieldType::Bool,
-            (Some("integer"), None) => FieldType::Int,
-            (Some("string"), None) => {
-                // If several parts have a type, a part without `enum` allows every string.
-                let listed = match typed.as_slice() {
-                    [part] => part["enum"].as_array(),
-                    _ => None,
-                };
-                let values = listed.into_iter().flatten().filter_map(Value::as_str);
-                FieldType::String {
-                    values: values.map(str::to_owned).collect(),
-                }
-            }
-            (Some("array"), None) => FieldType::List,
-            (Some("object"), None) => FieldType::Object,
-            (None, _) if parts.iter().any(|part| part["properties"].is_object()) => {
-                FieldType::Object
-            }
-            // The type `number` is here, because a number without a fraction can be an int or a
-            // double in CEL.
-            _ => FieldType::Any,
-        }
-    }
-
-    /// Returns the content that a value with one of these schemas can have.
-    fn content(&self, schemas: &[&'s Value]) -> Content<'s> {
-        let mut content = Content::default();
-        for schema in schemas {
-            let parts = self.parts(schema);
-            let (mut is_described, mut is_scalar) = (false, false);
-            for part in &parts {
-                let fields = part["properties"].as_object();
-                let fields = fields.into_iter().flatten();
-                let fields = fields.map(|(name, field)| (name.as_str(), field));
-                content.fields.extend(fields);
-                let values = &part["additionalProperties"];
-                content
-                    .values
-                    .extend(Some(values).filter(|it| it.is_object()));
-                let elements = &part["items"];
-                content
-                    .elements
-                    .extend(Some(elements).filter(|it| !it.is_null()));
-                is_described |= part["properties"].is_object() || !values.is_null();
-                is_described |= !elements.is_null();
-                is_scalar |= !matches!(part["type"].as_str(), None | Some("object"))
-                    || part["x-kubernetes-int-or-string"] == true;
-                content.is_open |= *values == true
-                    || part["x-kubernetes-preserve-unknown-fields"] == true
-                    || part["x-kubernetes-embedded-resource"] == true;
-            }
-            content.is_open |= !is_described && !is_scalar;
-        }
-        content
+        &ANY
     }
 }
 
-/// Returns true if the values of a schema can be of several types, or of an unknown type.
-fn allows_several_types(part: &Value) -> bool {
-    let is_open = part["x-kubernetes-preserve-unknown-fields"] == true && part["type"].is_null();
-    is_open
-        || part["x-kubernetes-int-or-string"] == true
-        || part["x-kubernetes-embedded-resource"] == true
+/// Returns the type of the values of a schema.
+fn type_of(schema: &Value) -> FieldType {
+    let allows_any_field = schema["x-kubernetes-preserve-unknown-fields"] == true;
+    if schema["x-kubernetes-embedded-resource"] == true
+        || schema["type"].is_null() && (allows_any_field || !schema["properties"].is_object())
+    {
+        return FieldType::Any;
+    }
+    match schema["type"].as_str() {
+        Some("boolean") => FieldType::Bool,
+        Some("integer") => FieldType::Int,
+        Some("string") => {
+            let values = schema["enum"].as_array().into_iter().flatten();
+            let values = values.filter_map(Value::as_str).map(str::to_owned);
+            FieldType::String {
+                values: values.collect(),
+            }
+        }
+        Some("array") => FieldType::List,
+        Some("object") | None => FieldType::Object,
+        // The type `number` is here, because a number without a fraction can be an int or a double in
+        // CEL.
+        _ => FieldType::Any,
+    }
+}
+
+/// Returns true if the value can have fields that its schema does not describe.
+fn is_open(schema: &Value) -> bool {
+    let is = |mark: &str| schema[mark] == true;
+    let is_scalar = !matches!(schema["type"].as_str(), None | Some("object"))
+        || is("x-kubernetes-int-or-string");
+    let described = ["properties", "additionalProperties", "items"];
+    is("x-kubernetes-preserve-unknown-fields")
+        || is("x-kubernetes-embedded-resource")
+        || is("additionalProperties")
+        || !is_scalar && described.iter().all(|it| schema[*it].is_null())
 }
 
 /// Returns the type of a field that no object can have. `depth` is the number of steps before the
 /// field.
-fn missing(name: &str, content: &Content<'_>, depth: usize) -> FieldType {
+fn missing(name: &str, schema: &Value, depth: usize) -> FieldType {
     let always: &[&str] = if depth == 0 {
         &["apiVersion", "kind", "metadata"]
     } else {
         &[]
     };
-    let names = content.fields.keys().chain(always);
+    let fields = schema["properties"].as_object().into_iter().flatten();
+    let names = fields.map(|(name, _)| name.as_str());
+    let names = names.chain(always.iter().copied());
     FieldType::Missing {
-        nearest: nearest(name, names.copied()).map(str::to_owned),
+        nearest: nearest(name, names).map(str::to_owned),
     }
 }
