@@ -104,37 +104,19 @@ fn with_hidden_flags_shown(command: Command) -> Command {
     command.mut_subcommands(with_hidden_flags_shown)
 }
 
-/// Changes the man pages so that the lines of the examples are kept. By default, `man` fills and
-/// justifies the lines.
+/// Gives the examples of each page a section of their own, whose line breaks `man` keeps. The next
+/// section ends this mode.
 fn keep_lines_of_examples(folder: &Path) -> std::io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !(name.starts_with("kubectl-ifo") && name.ends_with(".1")) {
-            continue;
+        if name.starts_with("kubectl-ifo") && name.ends_with(".1") {
+            let page = std::fs::read_to_string(&path)?;
+            let page = page.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
+            std::fs::write(&path, page)?;
         }
-        std::fs::write(
-            &path,
-            with_examples_section(&std::fs::read_to_string(&path)?),
-        )?;
     }
     Ok(())
-}
-
-/// Moves the examples of a page to a section `EXAMPLES`. `man` keeps the line breaks of this
-/// section.
-fn with_examples_section(page: &str) -> String {
-    let Some((before, rest)) = page.split_once(".SH EXTRA\n") else {
-        return page.to_owned();
-    };
-    let (examples, after) = match rest.find("\n.SH") {
-        Some(at) => rest.split_at(at + 1),
-        None => (rest, ""),
-    };
-    format!(
-        "{before}.SH EXAMPLES\n.nf\n{}\n.fi\n{after}",
-        examples.trim_end()
-    )
 }
 
 /// The arguments of the hidden command that `kubectl_complete-ifo` runs.

@@ -16,8 +16,8 @@ use ifo_client::error_text::{chain, one_line};
 use ifo_client::proxy::proxy;
 use kube::client::Body;
 use kube::config::{
-    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
-    NamedCluster, NamedContext,
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster,
+    NamedContext,
 };
 use kube::{Client, Config};
 use std::collections::HashMap;
@@ -214,6 +214,7 @@ impl ClusterFlags {
         let cluster = clusters.find(|it| Some(&it.name) == chosen.cluster.as_ref());
         let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen).await?;
+        self.override_auth(&mut config.auth_info);
         if config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTP) {
             config.auth_info = without_credentials(&config.auth_info);
         }
@@ -228,8 +229,8 @@ impl ClusterFlags {
         Ok(config)
     }
 
-    /// Returns the names of the chosen context, cluster and user. Overrides values of the
-    /// kubeconfig with the values of the flags.
+    /// Returns the names of the chosen context, cluster and user. Overrides values of clusters with
+    /// the values of the flags.
     fn choose(&self, kubeconfig: &mut Kubeconfig) -> Result<KubeConfigOptions, Problem> {
         let current = kubeconfig.current_context.take();
         let context = given(self.context.as_ref()).or(current).unwrap_or_default();
@@ -238,13 +239,14 @@ impl ClusterFlags {
         let of_context = of_context.and_then(|it| it.context.clone());
         let of_context = of_context.unwrap_or_default();
         let cluster = given(self.cluster.as_ref()).unwrap_or(of_context.cluster);
-        let user = given(self.user.as_ref()).or(of_context.user);
-        let user = user.unwrap_or_default();
-        if !user.is_empty() && !kubeconfig.auth_infos.iter().any(|it| it.name == user) {
+        let user = given(self.user.as_ref()).or(given(of_context.user.as_ref()));
+        if let Some(user) = &user
+            && !kubeconfig.auth_infos.iter().any(|it| it.name == *user)
+        {
             let why = format!("the kubeconfig has no user {user:?}");
             return Err(Problem::Config(why));
         }
-        // The flags for the address and the user need no kubeconfig. So these names always exist.
+        // The flag for the address needs no kubeconfig. So these names always exist.
         if context.is_empty() {
             kubeconfig.contexts.push(NamedContext {
                 context: Some(Context::default()),
@@ -257,20 +259,13 @@ impl ClusterFlags {
                 ..NamedCluster::default()
             });
         }
-        kubeconfig.auth_infos.push(NamedAuthInfo {
-            name: user.clone(),
-            ..NamedAuthInfo::default()
-        });
         for it in &mut kubeconfig.clusters {
             self.override_cluster(it.cluster.get_or_insert_default());
-        }
-        for it in &mut kubeconfig.auth_infos {
-            self.override_auth(it.auth_info.get_or_insert_default());
         }
         Ok(KubeConfigOptions {
             context: Some(context),
             cluster: Some(cluster),
-            user: Some(user),
+            user,
         })
     }
 

@@ -13,10 +13,9 @@
 //! The plugin reads discovery when a kind is first needed. Two requests return all kinds
 //! (aggregated discovery, since Kubernetes 1.26).
 
-use super::api_client::ApiClient;
+use super::api_client::{ApiClient, escape};
 use super::colors::Paint;
 use super::columns::terminal_width;
-use super::object_names::escape;
 use super::output::{Format, TextStyle};
 use super::suggestion::nearest;
 use ifo_api::Gvr;
@@ -27,11 +26,6 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
-
-/// The value of `freshness` in discovery for an API version whose aggregated API server does not
-/// answer the kube-apiserver. The resources that discovery lists for this version can be outdated
-/// or missing.
-const STALE_FRESHNESS: &str = "Stale";
 
 /// The kinds that a cluster serves, read from discovery when they are needed.
 pub(super) struct Kinds {
@@ -44,9 +38,6 @@ pub(super) struct Kinds {
 /// The resources that a cluster serves.
 struct ServedKinds {
     resources: Vec<ServedResource>,
-    /// True if discovery lists the resources of all API versions: both answers were read, and no
-    /// version is stale.
-    is_complete: bool,
     short_names: Arc<ShortNames>,
 }
 
@@ -72,8 +63,7 @@ pub(super) struct ChosenKind {
     /// The kinds of the cluster that have the typed name. Empty if discovery was not read or has no
     /// such kind.
     resources: Vec<ServedResource>,
-    /// True if discovery was complete. In this case, `resources` contains all kinds of the typed
-    /// name.
+    /// True if discovery was read. In this case, `resources` contains all kinds of the typed name.
     is_certain: bool,
     /// The name in discovery that is most similar to the typed name. None if a kind has the typed
     /// name, or if no name is similar.
@@ -108,7 +98,7 @@ impl ChosenKind {
         let Some(served) = kinds.discovered().await else {
             return;
         };
-        self.is_certain = served.is_complete;
+        self.is_certain = true;
         let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
         self.resources = matching.cloned().collect();
         if self.resources.is_empty() {
@@ -150,8 +140,7 @@ impl ChosenKind {
             .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
     }
 
-    /// Returns true if discovery has no matching kind, but the cluster may serve the kind:
-    /// discovery is incomplete or not available.
+    /// Returns true if discovery is not available, so the cluster may serve the kind.
     pub(super) fn may_exist_unseen(&self) -> bool {
         self.resources.is_empty() && !self.is_certain
     }
@@ -221,19 +210,12 @@ impl Kinds {
             .within(client.list_core_api_versions_aggregated());
         let groups = self.server.within(client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
-        let groups = groups.ok()?.ok()?;
-        // If the answer for the core group cannot be read or has no items, discovery counts as
-        // incomplete. For example, the demo of `ifo-apiserver` answers without items if it reads
-        // its objects from a folder.
-        let core = core.ok().and_then(Result::ok);
-        let is_complete = core.as_ref().is_some_and(is_fresh) && is_fresh(&groups);
-        let answers: Vec<APIGroupDiscoveryList> = core.into_iter().chain([groups]).collect();
+        let answers: [APIGroupDiscoveryList; 2] = [core.ok()?.ok()?, groups.ok()?.ok()?];
         let short_names = Arc::new(ShortNames::of_discovery(&answers));
         let resources: Vec<ServedResource> = answers.into_iter().flat_map(resources_in).collect();
         // The answer of a kube-apiserver before 1.26 has another form, which contains no items.
         (!resources.is_empty()).then_some(ServedKinds {
             resources,
-            is_complete,
             short_names,
         })
     }
@@ -258,23 +240,6 @@ impl ServedResource {
         };
         format!("{root}{within}/{}/{}", self.plural, escape(name))
     }
-}
-
-/// Formats `plural.group/version` for messages.
-impl fmt::Display for ServedResource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.", self.plural)?;
-        if !self.group.is_empty() {
-            write!(f, "{}/", self.group)?;
-        }
-        f.write_str(&self.version)
-    }
-}
-
-/// Returns true if a discovery document has groups, and no version in it is stale.
-fn is_fresh(list: &APIGroupDiscoveryList) -> bool {
-    let mut versions = list.items.iter().flat_map(|group| &group.versions);
-    !list.items.is_empty() && versions.all(|it| it.freshness.as_deref() != Some(STALE_FRESHNESS))
 }
 
 fn resources_in(list: APIGroupDiscoveryList) -> Vec<ServedResource> {

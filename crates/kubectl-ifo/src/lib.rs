@@ -30,7 +30,6 @@ mod history;
 mod impact;
 mod label_selector;
 mod list;
-mod object_names;
 mod operation;
 mod operation_source;
 mod output;

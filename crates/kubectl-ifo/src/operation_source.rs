@@ -9,8 +9,8 @@ mod decode;
 mod follow;
 mod watch;
 
+pub(super) use super::api_client::{escape, namespaces};
 pub(super) use super::completeness::IncompleteJson;
-pub(super) use super::object_names::{escape, namespaces};
 pub(super) use decode::{decode, encode};
 pub(super) use follow::{OperationChange, OperationFollower};
 pub(super) use ifo_client::list::query;
@@ -89,13 +89,9 @@ pub(super) struct OperationSource {
     pub(super) server: ApiClient,
     /// The API that serves the operations.
     pub(super) served: Served,
-    /// The namespaces for which the plugin sends one request each. Set in two cases:
-    ///
-    /// - The user may not list the operations of all namespaces.
-    /// - The files of `--from`, which the plugin reads instead of a cluster, contain only these
-    ///   namespaces.
-    ///
-    /// None if one request is enough: for all namespaces, or for the namespace of `-n`.
+    /// The namespaces for which the plugin sends one request each, if the user may not list the
+    /// operations of all namespaces. None if one request is enough: for all namespaces, or for the
+    /// namespace of `-n`.
     pub(super) namespaces: Option<Vec<String>>,
     filters: Filters,
     /// A note for the user. Set if the operations come from custom resources, or if the user may
@@ -143,29 +139,17 @@ impl OperationSource {
         filters: Filters,
     ) -> Result<(Self, Vec<InFlightOperation>), Problem> {
         let mut source = Self::new(server, filters);
-        if let Some(from_files) = &source.server.from_files
-            && source.filters.namespace.is_none()
-        {
-            source.namespaces = from_files.namespaces().cloned();
-        }
         let mut listed = source.list_readable().await;
         if let Err(Problem::NotFound(_)) = listed {
             source.served = Served::Crs;
             listed = source.list_readable().await;
-            match &listed {
-                Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled),
-                Err(_) => {}
-                Ok(_) => {
-                    let why = match &source.server.from_files {
-                        Some(from_files) => {
-                            format!("{} contains no objects of {LIVE_GROUP}", from_files.path)
-                        }
-                        None => format!("{LIVE_GROUP} is not served"),
-                    };
-                    let resource = Served::Crs.resource();
-                    source.note = Some(format!("{why}; showing the objects of {resource}"));
-                }
+            if let Err(Problem::NotFound(_)) = listed {
+                return Err(Problem::NotInstalled);
             }
+            let (address, resource) = (&source.server.address, Served::Crs.resource());
+            source.note = Some(format!(
+                "{address} does not serve {LIVE_GROUP}; showing the objects of {resource}"
+            ));
         }
         Ok((source, listed?))
     }
@@ -173,15 +157,10 @@ impl OperationSource {
     /// Returns a source for all operations, active and completed. The new source does not use `-n`.
     /// Its API and its field `namespaces` stay the same.
     pub(super) fn unfiltered(&self) -> Self {
-        self.filtered(Filters::all_in(None))
-    }
-
-    /// Returns a source with other filters. Its API and its field `namespaces` stay the same.
-    pub(super) fn filtered(&self, filters: Filters) -> Self {
         Self {
             served: self.served,
             namespaces: self.namespaces.clone(),
-            ..Self::new(self.server.clone(), filters)
+            ..Self::new(self.server.clone(), Filters::all_in(None))
         }
     }
 
@@ -205,18 +184,17 @@ impl OperationSource {
     /// components and operation names of the filters. The server considers only rule sets that can
     /// detect such operations.
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
-        let asked = self.requested_namespaces().into_iter();
-        let asked = asked.map(|namespace| self.probe_in(namespace).boxed());
-        let answers = futures::stream::iter(asked.collect::<Vec<BoxFuture<'_, _>>>());
-        let answers: Vec<_> = answers.buffered(CONCURRENCY).try_collect().await?;
-        Ok(combined_of_all(answers))
-    }
-
-    async fn probe_in(&self, namespace: Option<&str>) -> Result<ListCompleteness, Problem> {
         let selector = self.filters.label_selector();
         let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
-        let uri = format!("{}?{query}", self.path(namespace));
-        Ok(self.server.answer(&uri).await?.completeness)
+        let asked = self.requested_namespaces().into_iter();
+        let asked = asked.map(|namespace| {
+            let uri = format!("{}?{query}", self.path(namespace));
+            async move { self.server.answer(&uri).await }.boxed()
+        });
+        let answers = futures::stream::iter(asked.collect::<Vec<BoxFuture<'_, _>>>());
+        let answers: Vec<_> = answers.buffered(CONCURRENCY).try_collect().await?;
+        let completeness = answers.into_iter().map(|it| it.completeness);
+        Ok(combined_of_all(completeness))
     }
 
     /// Joins the lists of several namespaces, and keeps their completeness.
@@ -323,10 +301,10 @@ impl OperationSource {
             return String::new();
         }
         let active = (!self.filters.all_phases).then(|| "status.phase=Active".to_owned());
-        let (node, state) = (self.watch_selector(), self.filters.state_selector());
-        let parts = active.into_iter().chain([node, state]);
-        let parts = parts.filter(|it| !it.is_empty());
-        parts.collect::<Vec<_>>().join(",")
+        let (node, state) = (self.filters.node_selector(), self.filters.state_selector());
+        let mut parts = vec![active.unwrap_or_default(), node, state];
+        parts.retain(|it| !it.is_empty());
+        parts.join(",")
     }
 
     /// Returns the field selector of a watch. The selector contains the node of `--node`. It

@@ -1,7 +1,7 @@
 //! Defines [`Problem`], the errors that commands report. An error message is one line, and says
 //! what the user can do, if possible.
 
-use ifo_api::{GROUP, LIVE_GROUP, live, ruleset};
+use ifo_api::{GROUP, LIVE_GROUP, live};
 use ifo_client::error_text::{chain, one_line};
 use kube::config::KubeconfigError;
 use std::time::Duration;
@@ -12,11 +12,6 @@ pub(super) const HOME: &str = "https://github.com/kubevirt/ifo/";
 /// The end of the message that no rule set is installed.
 pub(super) const INSTALL_HINT: &str = "; to install all rule sets of this release: \
      kubectl apply -k https://github.com/kubevirt/ifo/rules";
-
-/// Text in a 429 answer that `ifo-apiserver` sends until it has listed all resources that rule sets
-/// watch. A 429 answer of the kube-apiserver contains the same text while its storage is being
-/// initialized.
-const INITIALIZING: &str = "initializing";
 
 /// The reason why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -58,14 +53,9 @@ pub(super) enum Problem {
         plural = live::PLURAL
     )]
     NotInstalled,
-    /// `ifo-apiserver` has not yet listed all resources that rule sets watch (429).
-    #[error(
-        "the server has not listed all watched resources yet; try again in a moment, or see the state of the rule sets: kubectl get {}.{GROUP}",
-        ruleset::PLURAL
-    )]
-    NotSynced,
-    /// The kube-apiserver or `ifo-apiserver` refuses the request because of load (429).
-    #[error("the cluster is overloaded ({0}); try again in a moment")]
+    /// The kube-apiserver or `ifo-apiserver` refuses the request because of load, or because
+    /// `ifo-apiserver` has not listed all watched resources yet (429).
+    #[error("the cluster cannot answer yet ({0}); try again in a moment")]
     Busy(String),
     /// The API of `ifo-apiserver` is registered, but `ifo-apiserver` does not answer (503).
     #[error(
@@ -116,7 +106,6 @@ impl Problem {
             403 => Self::Forbidden { message },
             404 => Self::NotFound(message),
             410 => Self::Expired,
-            429 if message.contains(INITIALIZING) => Self::NotSynced,
             429 => Self::Busy(message),
             503 => Self::Unavailable(message),
             _ => Self::Other(message),

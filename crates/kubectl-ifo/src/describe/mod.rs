@@ -8,8 +8,6 @@
 
 mod argument;
 pub(crate) mod events;
-mod related;
-pub(crate) mod rule;
 #[cfg(test)]
 mod tests;
 pub(crate) mod text;
@@ -22,13 +20,14 @@ use super::filter::Filters;
 use super::filter_check;
 use super::list;
 use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
-use super::operation_source::OperationSource;
+use super::operation_source::{OperationSource, escape};
 use super::output::{Format, TerminalText, print};
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
+use ifo_api::{GROUP, VERSION, ruleset};
 use k8s_openapi::api::core::v1::Event;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::process::ExitCode;
 
@@ -134,9 +133,9 @@ impl DescribedFacts {
     pub(crate) async fn read(server: ApiClient, operation: InFlightOperation) -> Self {
         let (spec, subject) = (&operation.spec, &operation.spec.subject);
         let events = events::read(&server, subject).await;
-        let rule_set = rule::get_rule_set(&server, &spec.rule_set).await;
+        let rule_set = get_rule_set(&server, &spec.rule_set).await;
         let rule = match rule_set {
-            Ok(rule_set) => rule::rule_for(&rule_set, &spec.operation),
+            Ok(rule_set) => rule_for(&rule_set, &spec.operation),
             Err(problem) => Err(problem.to_string()),
         };
         Self {
@@ -144,4 +143,39 @@ impl DescribedFacts {
             events: events.map_err(|problem| problem.to_string()),
         }
     }
+}
+
+/// Reads a rule set.
+pub(crate) async fn get_rule_set(server: &ApiClient, name: &str) -> Result<Value, Problem> {
+    let plural = ruleset::PLURAL;
+    let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
+    server.get(&path).await
+}
+
+/// Returns the rule for `operation`, with the variables that it uses, the target of the rule set and
+/// the reason why the rule set is not ready. If the rule set has no such rule, returns an error
+/// message.
+fn rule_for(rule_set: &Value, operation: &str) -> Result<Value, String> {
+    let items = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_array);
+    let mut rules = items("/spec/rules").into_iter().flatten();
+    let rule = rules.find(|rule| rule["operation"] == operation);
+    let rule = rule.ok_or_else(|| format!("the rule set has no rule for {operation} any more"))?;
+    let mut rule = rule.clone();
+    // A variable can use only earlier variables. So the loop visits a variable after all expressions
+    // that can use this variable.
+    let mut variables = json!({});
+    for variable in items("/spec/variables").into_iter().flatten().rev() {
+        let name = variable["name"].as_str().unwrap_or_default();
+        let used = format!("variables.{name}");
+        if rule.to_string().contains(&used) || variables.to_string().contains(&used) {
+            variables[name] = variable["expression"].clone();
+        }
+    }
+    rule["variables"] = variables;
+    rule["target"] = rule_set["spec"]["target"].clone();
+    let mut conditions = items("/status/conditions").into_iter().flatten();
+    if let Some(ready) = conditions.find(|it| it["type"] == "Ready" && it["status"] != "True") {
+        rule["notReady"] = ready["message"].clone();
+    }
+    Ok(rule)
 }

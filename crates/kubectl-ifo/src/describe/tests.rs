@@ -1,10 +1,9 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
-use super::{DescribedFacts, events, related, text};
+use super::{DescribedFacts, text};
 use crate::colors::Paint;
 use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::test_fixtures::{OperationFixture as _, client, now, on, subject};
-use serde_json::json;
+use crate::test_fixtures::{OperationFixture as _, now, on};
 
 #[test]
 fn operations_of_the_same_subject_work_and_owners_are_related() {
@@ -24,7 +23,7 @@ fn operations_of_the_same_subject_work_and_owners_are_related() {
         operation.clone(),
         resizing,
     ];
-    let related = related::to(&operation, &all);
+    let related = text::related(&operation, &all);
     let related: Vec<(&str, String)> = related
         .iter()
         .map(|it| (it.0, it.1.subject_name()))
@@ -56,26 +55,4 @@ fn missing_information_is_stated_and_long_tables_are_cut() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-}
-
-#[tokio::test]
-async fn the_newest_events_can_be_on_the_last_page() {
-    let subject = subject("shop", "VirtualMachine", "web");
-    let uid = subject.uid.clone();
-    let server = client(move |uri| {
-        let (reason, minute, next) = if uri.contains("continue=next") {
-            ("Newest", 59, "")
-        } else {
-            ("Older", 10, "next")
-        };
-        let time = format!("2026-01-01T11:{minute}:00Z");
-        Some(json!({
-            "metadata": {"continue": next},
-            "items": [{"reason": reason, "lastTimestamp": time, "metadata": {},
-                       "involvedObject": {"kind": "VirtualMachine", "name": "web", "uid": uid}}],
-        }))
-    });
-    let events = events::read(&server, &subject).await.expect("two pages");
-    let reasons: Vec<_> = events.iter().filter_map(|it| it.reason.clone()).collect();
-    assert_eq!(reasons, ["Newest", "Older"]);
 }

@@ -2,13 +2,14 @@
 //! the state, the message, and since when. As `kubectl describe` does with custom resources, the text
 //! has all fields of the object. The rule, related operations, Events, labels and the UID follow.
 
-use super::{DescribedFacts, events, related};
+use super::{DescribedFacts, events};
 use crate::colors::Paint;
 use crate::operation::{InFlightOperation, OperationFacts as _, seconds_text};
 use crate::operation_source::encode;
 use crate::output::{TerminalText, table};
 use crate::plain_text::{ago, one_line, pad};
 use ifo_api::Text;
+use ifo_api::live::SubjectReference;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -60,7 +61,7 @@ pub(crate) fn describe<'a>(
         Ok(rule) => field(text, 0, "Rule", rule, now),
         Err(why) => line(text, 0, "Rule", &format!("<not shown: {why}>")),
     }
-    let rows = related::to(operation, all);
+    let rows = related(operation, all);
     let rows = rows.iter().map(|(how, other)| {
         [
             (*how).to_owned(),
@@ -156,5 +157,37 @@ fn rows_of<const N: usize>(
     }
     if more > 0 {
         text.push_str(&format!("  … and {more} more\n"));
+    }
+}
+
+/// Returns all operations that are related to `operation` with their relation, active ones first.
+pub(super) fn related<'a>(
+    operation: &InFlightOperation,
+    all: impl IntoIterator<Item = &'a InFlightOperation>,
+) -> Vec<(&'static str, &'a InFlightOperation)> {
+    let others = all.into_iter().filter(|it| it.key() != operation.key());
+    let related = others.filter_map(|other| Some((relation(operation, other)?, other)));
+    let mut related: Vec<_> = related.collect();
+    related.sort_by_key(|it| !it.1.is_active());
+    related
+}
+
+/// Returns the relation of `other` to `operation`. None if they are not related.
+fn relation(operation: &InFlightOperation, other: &InFlightOperation) -> Option<&'static str> {
+    let (own, subject) = (&operation.spec.subject, &other.spec.subject);
+    let owns = |owner: &SubjectReference, owned: &SubjectReference| {
+        let mut references = owned.owner_references.iter();
+        references.any(|it| owner.uid.as_ref() == Some(&it.uid))
+    };
+    if (&own.kind, &own.namespace, &own.name) == (&subject.kind, &subject.namespace, &subject.name)
+    {
+        Some("Same subject")
+    } else if owns(subject, own) {
+        Some("Owner")
+    } else if owns(own, subject) {
+        Some("Owned")
+    } else {
+        let is_same_work = operation.work_key() == other.work_key();
+        (is_same_work && operation.work_key().is_some()).then_some("Same work")
     }
 }

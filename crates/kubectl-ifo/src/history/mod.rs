@@ -107,24 +107,6 @@ fn since(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("{text:?} is not a duration; examples are 12h and 2d"))
 }
 
-/// The limits of `--since`, `--failed` and `--state`. In a table, the limits apply to the line of
-/// each piece of work. In other formats, the limits apply to each operation.
-#[derive(Clone, Debug, Default)]
-struct HistoryLimits {
-    /// The earliest allowed end. None if operations of any age are allowed.
-    earliest_end: Option<Timestamp>,
-    /// The allowed states. If the list is empty, all states are allowed.
-    states: Vec<State>,
-}
-
-impl HistoryLimits {
-    fn allows(&self, operation: &InFlightOperation) -> bool {
-        let is_recent = |earliest| operation.completed().is_some_and(|it| it >= earliest);
-        self.earliest_end.is_none_or(is_recent)
-            && (self.states.is_empty() || self.states.contains(&operation.status.state))
-    }
-}
-
 /// Prints the history.
 pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // As in kubectl, `-A` selects all namespaces.
@@ -162,12 +144,19 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     }
     let earliest_end = args.since.map(|since| before(clock::now(), since));
     let failed = args.failed.then_some(State::Failed);
-    let limits = HistoryLimits {
-        earliest_end,
-        states: args.state.iter().copied().chain(failed).collect(),
+    let states: Vec<State> = args.state.iter().copied().chain(failed).collect();
+    // In a table, these limits apply to the line of each piece of work.
+    let allows = |it: &InFlightOperation| {
+        let is_recent = |earliest| it.completed().is_some_and(|end| end >= earliest);
+        let is_wanted = states.is_empty() || states.contains(&it.status.state);
+        is_wanted && earliest_end.is_none_or(is_recent)
     };
     if format.is_table() {
-        let (rows, unfinished) = rows(&operations, &in_flight, &limits, args.work.expand);
+        let mut pieces = ended_pieces(&operations, &in_flight);
+        pieces.retain(|it| allows(&it.line));
+        pieces.sort_by_cached_key(|it| newest_first(&it.line));
+        let rows = pieces.into_iter().flat_map(|it| it.rows(args.work.expand));
+        let rows: Vec<Row> = rows.collect();
         let style = kinds.style(format, args.colors.paint()).await;
         if rows.is_empty() {
             print_error_line("No completed operations that fit the filters.");
@@ -177,12 +166,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
             let columns: Vec<_> = COLUMNS.into_iter().chain(wide).chain(message).collect();
             print(Table::of_columns(&columns, &rows, clock::now(), &style))?;
         }
-        if unfinished > 0 {
-            let note = "pieces of work that are still in flight are not shown; see: kubectl ifo";
-            complain("note", note);
-        }
     } else {
-        operations.retain(|it| limits.allows(it));
+        operations.retain(allows);
         operations.sort_by_cached_key(newest_first);
         print(match format {
             Format::Name => names(&operations),
@@ -202,27 +187,14 @@ fn before(now: Timestamp, duration: Duration) -> Timestamp {
         .unwrap_or(Timestamp::MIN)
 }
 
-/// Returns the rows of the table, and the number of pieces of work that have a completed member but
-/// are still in flight. Such a piece has no row.
-fn rows(
+/// Returns the pieces of work without a member in flight.
+fn ended_pieces(
     completed: &[InFlightOperation],
     in_flight: &[InFlightOperation],
-    limits: &HistoryLimits,
-    is_expanded: bool,
-) -> (Vec<Row>, usize) {
-    let mut unfinished = 0;
-    let mut pieces = Vec::new();
-    for members in work_groups::group_by_work(completed.iter().chain(in_flight)) {
-        if !members.iter().any(|it| it.is_active()) {
-            pieces.push(PieceOfWork::new(&members));
-        } else if !members.iter().all(|it| it.is_active()) {
-            unfinished += 1;
-        }
-    }
-    pieces.retain(|it| limits.allows(&it.line));
-    pieces.sort_by_cached_key(|it| newest_first(&it.line));
-    let rows = pieces.into_iter().flat_map(|it| it.rows(is_expanded));
-    (rows.collect(), unfinished)
+) -> Vec<PieceOfWork> {
+    let pieces = work_groups::group_by_work(completed.iter().chain(in_flight)).into_iter();
+    let ended = pieces.filter(|members| !members.iter().any(|it| it.is_active()));
+    ended.map(|members| PieceOfWork::new(&members)).collect()
 }
 
 /// Returns a sort key, with which the operation that ended last comes first.

@@ -5,7 +5,6 @@
 //! other parts.
 
 mod evictions;
-mod verdict;
 
 use super::colors::Colors;
 use super::columns::Table;
@@ -14,21 +13,24 @@ use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check::{self, FilterWarning};
 use super::list::WorkArgs;
-use super::operation::InFlightOperation;
+use super::operation::{InFlightOperation, OperationFacts as _};
 use super::operation_source::{OperationSource, encode};
 use super::output::{
     Format, TerminalText, TextStyle, complain, formats, print, print_error_line, print_value, table,
 };
-use super::plain_text::cut;
+use super::plain_text::{cut, first_names, one_line};
 use super::problem::Problem;
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
 use evictions::{AffectedPod, DrainEffect, affected_pods};
+use ifo_api::live::State;
 use serde_json::json;
 use std::fmt::Display;
 use std::process::ExitCode;
-use verdict::DrainVerdict;
+
+/// Largest number of reasons in the verdict. The others are only counted.
+const MAX_REASONS: usize = 3;
 
 /// The arguments of `impact`.
 #[derive(Debug, clap::Args)]
@@ -134,12 +136,19 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         missing.add("other namespaces", reason);
     }
     let pods = affected_pods(&server, &args.node, namespace, &operations, &mut missing).await?;
-    let verdict = DrainVerdict::of(&args.node, &operations, &pods, &missing.0);
+    let reasons = reasons(&args.node, &operations, &pods);
+    let (answer, safe, exit_code) = match (reasons.as_slice(), missing.0.as_slice()) {
+        ([], []) => ("yes", "True", 0),
+        ([], _) => ("unknown", "Unknown", 3),
+        _ => ("no: ", "False", 1),
+    };
     if args.format == Format::Table {
         let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::NEED.sort(it));
         let kinds = Kinds::new(server.clone());
         let style = kinds.style(Format::Table, args.colors.paint()).await;
-        print(verdict.text(&args.node) + "\n")?;
+        let named = first_names(reasons.iter().map(String::as_str), MAX_REASONS);
+        let verdict = format!("Safe to drain {}: {answer}{named}", args.node);
+        print(one_line(&verdict) + "\n")?;
         print(text(&rows, &pods, &style))?;
         for part in &missing.0 {
             print_error_line(&format!("missing: {part}"));
@@ -149,7 +158,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         let value = json!({
             "node": args.node,
             "namespace": namespace,
-            "verdict": verdict,
+            "verdict": {"safe": safe, "reasons": reasons},
             "operations": operations.iter().map(encode).collect::<Vec<_>>(),
             "interrupted": pods,
             "blockers": pods.iter().filter(stays).collect::<Vec<_>>(),
@@ -157,7 +166,39 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         });
         print_value(&value, args.format)?;
     }
-    Ok(verdict.exit_code())
+    Ok(ExitCode::from(exit_code))
+}
+
+/// Returns the reasons why a drain is not safe: operations that do not progress, evictions that are
+/// refused, and running migrations that would fail.
+fn reasons(node: &str, operations: &[InFlightOperation], pods: &[AffectedPod]) -> Vec<String> {
+    let against = operations.iter();
+    let against = against.filter(|it| counts_against_a_drain(it, node));
+    let against = against.map(|it| {
+        let (operation, state) = (&it.spec.operation, it.marked_state());
+        format!("{operation} of {} is {state}", it.place_name())
+    });
+    let pods = pods.iter().filter_map(|it| {
+        let why = match it.effect {
+            DrainEffect::Stays => "blocks a drain",
+            DrainEffect::MigrationFails => "is the target of a running migration",
+            _ => return None,
+        };
+        Some(format!("Pod {} in {} {why}", it.name, it.namespace))
+    });
+    against.chain(pods).collect()
+}
+
+/// Returns true if the operation is a reason against a drain of the node. This is true for each
+/// operation that is not `Progressing`, with one exception: a node that a person has cordoned is
+/// `Held`. To cordon a node is the first step of a drain.
+fn counts_against_a_drain(operation: &InFlightOperation, node: &str) -> bool {
+    let (subject, state) = (&operation.spec.subject, operation.status.state);
+    let is_own_hold = state == State::Held
+        && *subject.kind == *"Node"
+        && subject.namespace.is_none()
+        && *subject.name == *node;
+    state != State::Progressing && !is_own_hold
 }
 
 /// Formats the operations in flight and the affected Pods. An empty section is left out.

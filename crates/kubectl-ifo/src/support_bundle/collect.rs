@@ -4,8 +4,7 @@
 use super::fields;
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
-use crate::filter::Filters;
-use crate::operation_source::{OperationSource, Served, encode as encode_operation, escape};
+use crate::operation_source::escape;
 use crate::problem::Problem;
 use crate::version::read_server_version;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record, ruleset};
@@ -46,6 +45,17 @@ const DEFAULT_NAMESPACE: &str = "ifo-system";
 pub(super) struct BundleFile {
     pub(super) path: String,
     pub(super) bytes: Vec<u8>,
+}
+
+/// The objects of a part.
+#[derive(Default)]
+struct ListedObjects {
+    objects: Vec<Value>,
+    /// True if the server has more objects.
+    has_more: bool,
+    /// What the server states about the newest answer.
+    completeness: ListCompleteness,
+    result: PartResult,
 }
 
 /// What the user has chosen.
@@ -114,6 +124,7 @@ impl<'a> BundleCollection<'a> {
             .list("APIService", "cluster/apiservice.json", &[service])
             .await;
         let service = service
+            .objects
             .first()
             .map(|it| &it["spec"]["service"]["namespace"]);
         let service = service.and_then(Value::as_str).map(str::to_owned);
@@ -154,7 +165,7 @@ impl<'a> BundleCollection<'a> {
         ] {
             let path = format!("/{root}/namespaces/{namespace}/{plural}?{selector}");
             let file = format!("server/{plural}.json");
-            pods = self.list(kind, &file, &[path]).await;
+            pods = self.list(kind, &file, &[path]).await.objects;
         }
         let pods = pods.iter().filter(|_| self.choices.includes_text);
         let names = pods.filter_map(|it| it["metadata"]["name"].as_str());
@@ -179,124 +190,99 @@ impl<'a> BundleCollection<'a> {
 
     /// Reads the operations, their records, and the operations that are stored as custom resources.
     async fn collect_operations(&mut self) {
-        let filters = Filters::all_in(self.choices.namespace);
-        let found = OperationSource::find(self.client.clone(), filters).await;
-        let mut namespaces = self.choices.namespace.map(|it| vec![it.clone()]);
-        let mut served = Served::Live;
-        let file = |group: &str| format!("operations/{}.{group}.json", live::PLURAL);
-        match found {
-            Ok((source, listed)) => {
-                namespaces = namespaces.or_else(|| source.namespaces.clone());
-                served = source.served;
-                let objects = listed.iter().take(OPERATIONS).map(encode_operation);
-                let objects: Vec<Value> = objects.collect();
-                let is_truncated = objects.len() < listed.len();
-                let completeness = source.completeness();
-                self.index.operations = OperationsPart {
-                    result: PartResult::of_read(is_truncated),
-                    count: objects.len(),
-                    namespaces: namespaces.clone(),
-                    is_complete: completeness == ListCompleteness::Complete && !is_truncated,
-                    warning: completeness.incomplete().map(|it| it.to_string()),
-                };
-                let version = format!("{}/{VERSION}", served.group());
-                let file = file(served.group());
-                self.add_objects(&version, live::KIND, &file, objects, is_truncated);
-            }
-            Err(problem) => {
-                self.index.operations.result = PartResult::of(&problem);
-                self.add(&file(LIVE_GROUP), Err(problem));
-            }
+        let namespace = self.choices.namespace;
+        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+        let root = format!("/apis/{LIVE_GROUP}/{VERSION}{within}");
+        let file = |plural: &str, group: &str| format!("operations/{plural}.{group}.json");
+        let (plural, records) = (live::PLURAL, record::PLURAL);
+        let path = format!("{root}/{plural}");
+        let mut listed = self
+            .list(live::KIND, &file(plural, LIVE_GROUP), &[path])
+            .await;
+        let path = format!("{root}/{records}");
+        self.list(record::KIND, &file(records, LIVE_GROUP), &[path])
+            .await;
+        let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
+        let custom = self.list(live::KIND, &file(plural, GROUP), &[path]).await;
+        // Without the API of `ifo-apiserver`, commands show the custom resources.
+        if listed.result == PartResult::NotFound {
+            listed = custom;
         }
-        let plural = record::PLURAL;
-        let records = match &namespaces {
-            None => vec![format!("/apis/{LIVE_GROUP}/{VERSION}/{plural}")],
-            Some(all) => all
-                .iter()
-                .map(|it| {
-                    format!(
-                        "/apis/{LIVE_GROUP}/{VERSION}/namespaces/{}/{plural}",
-                        escape(it)
-                    )
-                })
-                .collect(),
+        let is_complete = listed.completeness == ListCompleteness::Complete;
+        self.index.operations = OperationsPart {
+            result: listed.result,
+            count: listed.objects.len(),
+            namespaces: namespace.map(|it| vec![it.clone()]),
+            is_complete: is_complete && listed.result == PartResult::Read,
+            warning: listed.completeness.incomplete().map(|it| it.to_string()),
         };
-        let records_file = format!("operations/{plural}.{LIVE_GROUP}.json");
-        self.list(record::KIND, &records_file, &records).await;
-        if served == Served::Live {
-            let path = format!("/apis/{GROUP}/{VERSION}/{}", live::PLURAL);
-            self.list(live::KIND, &file(GROUP), &[path]).await;
-        }
     }
 
     /// Reads objects, and adds them as a list of their kind. The paths are those of lists, of which the
-    /// first page is read, or of single objects. Returns the objects as they were read.
-    async fn list(&mut self, kind: &str, file: &str, paths: &[String]) -> Vec<Value> {
+    /// first page is read, or of single objects.
+    async fn list(&mut self, kind: &str, file: &str, paths: &[String]) -> ListedObjects {
         let limit = if file.starts_with("operations/") {
             OPERATIONS
         } else {
             OBJECTS
         };
-        match self.read(paths, limit).await {
-            // For example, the namespace of the server is wrong.
-            Ok((objects, _)) if objects.is_empty() && file.starts_with("server/") => {
-                let problem = Problem::NotFound("the list is empty".to_owned());
-                self.add(file, Err(problem));
-                objects
+        let mut listed = ListedObjects::default();
+        let mut failed = None;
+        for path in paths {
+            match self.read(path, limit, &mut listed).await {
+                Ok(()) => {}
+                Err(problem) => failed = Some(problem),
             }
-            Ok((objects, is_truncated)) => {
+        }
+        // For example, the namespace of the server is wrong.
+        if listed.objects.is_empty() && file.starts_with("server/") {
+            failed.get_or_insert_with(|| Problem::NotFound("the list is empty".to_owned()));
+        }
+        match failed {
+            // One of several objects can be missing.
+            Some(problem) if listed.objects.is_empty() => {
+                listed.result = PartResult::of(&problem);
+                self.add(file, Err(problem));
+            }
+            _ => {
+                listed.result =
+                    PartResult::of_read(listed.objects.len() > limit || listed.has_more);
+                listed.objects.truncate(limit);
                 let api_version = match paths[0].split('/').collect::<Vec<_>>().as_slice() {
                     ["", "apis", group, version, ..] => format!("{group}/{version}"),
                     _ => "v1".to_owned(),
                 };
-                self.add_objects(&api_version, kind, file, objects.clone(), is_truncated);
-                objects
-            }
-            Err(problem) => {
-                self.add(file, Err(problem));
-                Vec::new()
+                let bytes = self.encode_list(&api_version, kind, listed.objects.clone());
+                self.add(file, Ok((bytes, listed.result == PartResult::Truncated)));
             }
         }
+        listed
     }
 
-    /// Reads at most `limit` objects. Also returns true if objects were left out. An object that does
-    /// not exist is an error only if no other object exists.
-    async fn read(&self, paths: &[String], limit: usize) -> Result<(Vec<Value>, bool), Problem> {
-        let (mut objects, mut is_truncated) = (Vec::new(), false);
-        let mut missing = None;
-        for path in paths {
-            let separator = if path.contains('?') { '&' } else { '?' };
-            let uri = format!("{path}{separator}limit={limit}");
-            match self.client.get::<Value>(&uri).await {
-                Ok(mut answer) => {
-                    let next = answer.pointer("/metadata/continue").and_then(Value::as_str);
-                    is_truncated |= next.is_some_and(|token| !token.is_empty());
-                    match answer["items"].take() {
-                        Value::Array(items) => objects.extend(items),
-                        _ => objects.push(answer),
-                    }
-                }
-                Err(problem @ Problem::NotFound(_)) => missing = Some(problem),
-                Err(problem) => return Err(problem),
-            }
+    /// Reads the first page of a list, or an object.
+    async fn read(
+        &self,
+        path: &str,
+        limit: usize,
+        listed: &mut ListedObjects,
+    ) -> Result<(), Problem> {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let uri = format!("{path}{separator}limit={limit}");
+        let answer = self.client.answer(&uri).await?;
+        let failed = |error| Problem::Other(format!("{uri}: {error}"));
+        let mut object: Value = serde_json::from_str(&answer.text).map_err(failed)?;
+        listed.completeness = answer.completeness;
+        let next = object.pointer("/metadata/continue").and_then(Value::as_str);
+        listed.has_more |= next.is_some_and(|token| !token.is_empty());
+        match object["items"].take() {
+            Value::Array(items) => listed.objects.extend(items),
+            _ => listed.objects.push(object),
         }
-        is_truncated |= objects.len() > limit;
-        objects.truncate(limit);
-        match missing {
-            Some(problem) if objects.is_empty() => Err(problem),
-            _ => Ok((objects, is_truncated)),
-        }
+        Ok(())
     }
 
-    /// Adds objects as a list of their kind, without what may not leave.
-    fn add_objects(
-        &mut self,
-        api_version: &str,
-        kind: &str,
-        file: &str,
-        mut items: Vec<Value>,
-        is_truncated: bool,
-    ) {
+    /// Encodes objects as a list of their kind, without what may not leave.
+    fn encode_list(&self, api_version: &str, kind: &str, mut items: Vec<Value>) -> Vec<u8> {
         for item in &mut items {
             // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
             item["apiVersion"] = json!(api_version);
@@ -310,8 +296,7 @@ impl<'a> BundleCollection<'a> {
             fields::keep(kind, &mut items);
         }
         let kind = format!("{kind}List");
-        let list = json!({"apiVersion": api_version, "kind": kind, "items": items});
-        self.add(file, Ok((encode(&list), is_truncated)));
+        encode(&json!({"apiVersion": api_version, "kind": kind, "items": items}))
     }
 
     /// Adds a file to the bundle, and its result to the index. The flag is true if a limit was reached.

@@ -108,6 +108,9 @@ mod tests {
     #[tokio::test]
     async fn a_limited_number_of_owners_is_looked_up() {
         let server = client(|uri| {
+            if uri == "/api" {
+                return Some(json!({"items": []}));
+            }
             if uri == "/apis" {
                 return Some(json!({
                     "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",

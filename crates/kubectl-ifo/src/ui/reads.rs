@@ -1,8 +1,7 @@
 //! What the page reads when a user opens an operation: the Events of its subject, and its rule set.
 
 use crate::api_client::ApiClient;
-use crate::describe::events;
-use crate::describe::rule::get_rule_set;
+use crate::describe::{events, get_rule_set};
 use crate::problem::Problem;
 use http::StatusCode;
 use ifo_api::Text;

@@ -97,9 +97,9 @@ impl<'a> OperationWait<'a> {
     /// Returns true if the command tries again after this problem. After the first answer, it also
     /// tries again if the cluster does not answer.
     fn is_temporary(&self, problem: &Problem) -> bool {
-        use Problem::{Busy, Expired, NotSynced, Other, TimedOut, Unavailable, Unreachable};
+        use Problem::{Busy, Expired, Other, TimedOut, Unavailable, Unreachable};
         match problem {
-            NotSynced | Busy(_) | Unavailable(_) => true,
+            Busy(_) | Unavailable(_) => true,
             Unreachable { .. } | TimedOut(_) | Expired | Other(_) => self.are_filters_checked,
             _ => false,
         }
