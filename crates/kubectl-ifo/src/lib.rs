@@ -40,7 +40,6 @@ mod resource_argument;
 mod rule_sets;
 mod rules;
 mod sort;
-mod state_filter;
 mod suggestion;
 mod summary;
 mod support_bundle;

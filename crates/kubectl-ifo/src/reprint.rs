@@ -4,7 +4,7 @@
 use super::columns::terminal_width;
 use super::list::incomplete_line;
 use super::operation::{InFlightOperation, OperationFacts as _, OperationKey};
-use super::operation_source::{OperationChange, OperationSource};
+use super::operation_source::{OperationChange, OperationFollower, OperationSource};
 use super::output::{Format, TerminalText, print, print_error_line};
 use super::problem::Problem;
 use crate::clock;
@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Time for which changes are collected before the output is printed again.
-const COALESCE_PERIOD: Duration = Duration::from_millis(100);
+/// Time for which changes are collected before the output is printed or drawn again.
+const COALESCE_PERIOD: Duration = Duration::from_millis(50);
 
 /// An output of a command: a text that is computed from all matching operations.
 pub(super) trait WatchOutputText {
@@ -79,10 +79,9 @@ pub(super) async fn run(
             notes.lines().iter().for_each(|it| print_error_line(it));
             printed_notes = notes.clone();
         }
-        let mut change = Some(follower.next().await);
-        let end = Instant::now() + COALESCE_PERIOD;
-        while let Some(next) = change {
-            match next? {
+        let first = follower.next().await?;
+        for change in with_later_changes(first, &mut follower).await? {
+            match change {
                 OperationChange::Lost(problem) => notes.lost = Some(problem.to_string()),
                 OperationChange::Synced => notes.lost = None,
                 OperationChange::Incomplete(incomplete) => notes.incomplete = incomplete,
@@ -94,9 +93,21 @@ pub(super) async fn run(
                     known.remove(&operation.key());
                 }
             }
-            change = timeout_at(end, follower.next()).await.ok();
         }
     }
+}
+
+/// Returns a change and the changes of the next [`COALESCE_PERIOD`].
+pub(super) async fn with_later_changes(
+    first: OperationChange,
+    follower: &mut OperationFollower<'_>,
+) -> Result<Vec<OperationChange>, Problem> {
+    let mut changes = vec![first];
+    let end = Instant::now() + COALESCE_PERIOD;
+    while let Ok(change) = timeout_at(end, follower.next()).await {
+        changes.push(change?);
+    }
+    Ok(changes)
 }
 
 /// The reasons why the output may lack operations.

@@ -11,14 +11,13 @@ use super::colors::Colors;
 use super::columns::{OperationColumn, Table};
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
-use super::filter::Filters;
+use super::filter::{Filters, one_of};
 use super::filter_check;
 use super::list::{FormatArgs, WorkArgs, names, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts, OperationKey};
 use super::operation_source::OperationSource;
 use super::output::{Format, complain, print, print_error_line};
 use super::problem::Problem;
-use super::state_filter::one_of;
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
 use OperationColumn::{

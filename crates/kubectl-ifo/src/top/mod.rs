@@ -1,7 +1,7 @@
 //! `kubectl ifo top`: shows the operations on the whole screen and updates them.
 //!
-//! The main loop in this file updates the model when the user presses a key, when an operation
-//! changes, and every second. The model is the content of the screen as data. After an update, the
+//! The main loop in this file updates the model when the user presses a key, when operations change,
+//! and every second. The model is the content of the screen as data. After an update, the
 //! main loop draws the model. When the command ends, it restores the terminal.
 //!
 //! ```text
@@ -20,15 +20,15 @@ use super::colors::Colors;
 use super::connect::Connect;
 use super::describe::DescribedFacts;
 use super::discovered_kinds::Kinds;
-use super::filter::Filters;
+use super::filter::{Filters, StateArgs};
 use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
-use super::operation::{OperationFacts as _, OperationKey};
+use super::operation::OperationKey;
 use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
 use super::output::Format;
 use super::problem::Problem;
+use super::reprint::with_later_changes;
 use super::sort::SortBy;
-use super::state_filter::StateArgs;
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
 use futures::future::{BoxFuture, pending};
@@ -40,17 +40,10 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
-
-/// Smallest time between two frames. If many changes arrive, the main loop still draws at most 20
-/// frames per second.
-const FRAME_INTERVAL: Duration = Duration::from_millis(50);
+use tokio::time::{MissedTickBehavior, interval};
 
 /// Interval at which the ages are updated.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// Largest number of changes that the main loop processes before it checks the keys again.
-const MAX_CHANGES: usize = 1000;
 
 /// The advice in the error messages of a `top` that cannot use the terminal.
 const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
@@ -186,30 +179,25 @@ async fn main_loop(
     let mut keys = EventStream::new();
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut next_frame = Instant::now();
     // The facts of the detail page that are being read, with the key of its operation.
     let mut reading: BoxFuture<'_, (OperationKey, DescribedFacts)> = pending().boxed();
-    let mut changed = true;
     loop {
-        if changed && Instant::now() >= next_frame {
-            model.refresh_rows();
-            let drawn = terminal.draw(|frame| view::draw(&mut model, frame));
-            drawn.map_err(|error| terminal_error(&error))?;
-            changed = false;
-            next_frame = Instant::now() + FRAME_INTERVAL;
-        }
-        if let Some(detail) = model.detail.as_mut().filter(|it| it.facts.is_none()) {
+        model.refresh_rows();
+        let drawn = terminal.draw(|frame| view::draw(&mut model, frame));
+        drawn.map_err(|error| terminal_error(&error))?;
+        if let Some(detail) = model.detail.as_mut().filter(|it| it.facts.is_none())
+            && let Some(operation) = model.operations.get(&detail.key)
+        {
             detail.facts = Some(DescribedFacts::unread());
-            let operation = detail.operation.clone();
-            let key = operation.key();
-            let facts = DescribedFacts::read(source.server.clone(), operation);
+            let key = detail.key.clone();
+            let facts = DescribedFacts::read(source.server.clone(), operation.clone());
             reading = facts.map(move |facts| (key, facts)).boxed();
         }
         let action = tokio::select! {
             (key, facts) = &mut reading => {
                 reading = pending().boxed();
                 let detail = model.detail.as_mut();
-                if let Some(detail) = detail.filter(|it| it.operation.key() == key) {
+                if let Some(detail) = detail.filter(|it| it.key == key) {
                     detail.facts = Some(facts);
                 }
                 LoopAction::Continue
@@ -227,10 +215,9 @@ async fn main_loop(
                 None => LoopAction::Quit,
             },
             change = follower.next() => {
-                model.change(change?);
-                for _ in 1..MAX_CHANGES {
-                    let Some(change) = follower.next().now_or_never() else { break };
-                    model.change(change?);
+                let changes = with_later_changes(change?, &mut follower).await?;
+                for change in changes {
+                    model.change(change);
                 }
                 LoopAction::Continue
             }
@@ -238,10 +225,8 @@ async fn main_loop(
                 model.now = clock::now();
                 LoopAction::Continue
             }
-            () = sleep_until(next_frame), if changed => continue,
             Some(number) = signals.next() => return Ok(ExitCode::from(128 + number)),
         };
-        changed = true;
         match action {
             LoopAction::Continue => {}
             LoopAction::Redraw => clear(terminal)?,

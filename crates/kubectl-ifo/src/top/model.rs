@@ -14,12 +14,12 @@ use crate::sort::SortBy;
 use crate::work_groups::{PieceOfWork, Row, pieces_of_work, rank};
 use ifo_api::live::State;
 use jiff::Timestamp;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-/// Largest number of completed operations that `top` keeps after the server has deleted them. If
-/// the server deletes one more, `top` removes the operation that the server deleted first. An
-/// upgrade of a cluster has fewer operations. Each operation takes some KB of memory.
-pub(super) const MAX_KEPT: usize = 1000;
+/// Largest number of completed operations. `top` keeps them after the server has deleted them, so that
+/// the user can still see the result. If one more is deleted, `top` forgets the one that ended first.
+/// Each operation takes some KB of memory.
+pub(super) const MAX_COMPLETED: usize = 10_000;
 
 /// The columns by which the keys sort the table, in this order.
 const ORDERS: [OperationColumn; 4] = [
@@ -43,8 +43,8 @@ pub(super) enum LoopAction {
 /// The content of the detail page.
 #[derive(Debug)]
 pub(super) struct Detail {
-    /// The operation as `top` received it last.
-    pub(super) operation: InFlightOperation,
+    /// The operation, which is in [`Model::operations`].
+    pub(super) key: OperationKey,
     /// The rule and the Events. None before the main loop reads them.
     pub(super) facts: Option<DescribedFacts>,
     /// Number of lines that are scrolled out at the top.
@@ -72,9 +72,6 @@ pub(super) struct Model {
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
     pub(super) operations: BTreeMap<OperationKey, InFlightOperation>,
-    /// The completed operations that the server has deleted, in the order of their deletion. `top`
-    /// keeps them, so that the user can still see the result.
-    pub(super) deleted: VecDeque<OperationKey>,
     /// The number of pieces of work in flight in each state. The worst state comes first.
     pub(super) counts: BTreeMap<(u8, &'static str), (State, usize)>,
     /// The number of completed pieces of work.
@@ -114,13 +111,12 @@ impl Model {
         match change {
             OperationChange::Applied(operation) => {
                 let key = operation.key();
-                self.deleted.retain(|it| *it != key);
                 self.operations.remove(&key);
                 if self.filters.has_state(&operation) {
                     self.operations.insert(key, *operation);
                 }
             }
-            OperationChange::Deleted { operation, .. } => self.delete(operation.key()),
+            OperationChange::Deleted { operation, .. } => self.delete(&operation.key()),
             OperationChange::Synced => self.lost = None,
             OperationChange::Incomplete(incomplete) => {
                 self.incomplete = incomplete.as_ref().map(incomplete_line);
@@ -134,20 +130,16 @@ impl Model {
     }
 
     /// Processes the deletion of an operation by the server.
-    fn delete(&mut self, key: OperationKey) {
-        if self
-            .operations
-            .get(&key)
-            .is_none_or(OperationFacts::is_active)
-        {
-            self.operations.remove(&key);
-        } else if !self.deleted.contains(&key) {
-            self.deleted.push_back(key);
-            if self.deleted.len() > MAX_KEPT
-                && let Some(oldest) = self.deleted.pop_front()
-            {
-                self.operations.remove(&oldest);
-            }
+    fn delete(&mut self, key: &OperationKey) {
+        let known = self.operations.get(key);
+        if known.is_none_or(OperationFacts::is_active) {
+            self.operations.remove(key);
+        }
+        let completed = self.operations.values().filter(|it| !it.is_active());
+        if completed.clone().count() > MAX_COMPLETED {
+            let first = completed.min_by_key(|it| it.completed());
+            let first = first.map(OperationFacts::key);
+            self.operations.retain(|key, _| first.as_ref() != Some(key));
         }
     }
 
@@ -191,7 +183,7 @@ impl Model {
         self.shows_completed || operation.is_active()
     }
 
-    /// Moves the cursor to the row that it follows, and updates the detail page.
+    /// Moves the cursor to the row that it follows. Closes the detail page of an operation that is gone.
     fn follow_selected(&mut self) {
         let mut cursor = self.cursor;
         if let Some((key, is_member)) = &self.selected {
@@ -200,16 +192,8 @@ impl Model {
             cursor = found.unwrap_or(cursor);
         }
         self.move_to(cursor);
-        if let Some(detail) = &mut self.detail
-            && let Some(newest) = self.operations.get(&detail.operation.key())
-        {
-            detail.operation = newest.clone();
-        }
-    }
-
-    /// Returns true if the server has deleted the operation.
-    pub(super) fn is_deleted(&self, key: &OperationKey) -> bool {
-        !self.operations.contains_key(key) || self.deleted.contains(key)
+        self.detail
+            .take_if(|it| !self.operations.contains_key(&it.key));
     }
 
     /// Moves the cursor to the row with the index `row`, or to the last row if the table has fewer
@@ -232,9 +216,9 @@ impl Model {
     /// piece of work, opens the page of its first member (the root).
     pub(super) fn open(&mut self) {
         let key = self.rows.get(self.cursor).map(OperationFacts::key);
-        let operation = key.and_then(|key| self.operations.get(&key)).cloned();
-        self.detail = operation.map(|operation| Detail {
-            operation,
+        let key = key.filter(|it| self.operations.contains_key(it));
+        self.detail = key.map(|key| Detail {
+            key,
             facts: None,
             scroll: 0,
         });

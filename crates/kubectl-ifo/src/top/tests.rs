@@ -1,6 +1,6 @@
 //! Tests of the screen of `top` after keys, changes of operations, and changes of the size.
 
-use super::model::{LoopAction, MAX_KEPT, Model};
+use super::model::{LoopAction, MAX_COMPLETED, Model};
 use super::view;
 use crate::columns::OperationColumn;
 use crate::operation::{InFlightOperation, OperationFacts as _};
@@ -323,19 +323,18 @@ fn a_deleted_operation_stays_only_if_it_had_completed() {
     seen.apply(pod(0, "Progressing"));
     seen.delete(pod(0, "Progressing"));
     assert!(seen.subjects().is_empty());
-    for number in 0..MAX_KEPT {
-        seen.apply(pod(number, "Succeeded"));
-        seen.delete(pod(number, "Succeeded"));
+    let ended = |number: usize| {
+        let seconds = i64::try_from(number).unwrap();
+        pod(number, "Succeeded").ended(90_000 - seconds)
+    };
+    for number in 0..=MAX_COMPLETED {
+        seen.apply(ended(number));
     }
-    // An operation that has started again does not count.
-    seen.apply(pod(0, "Progressing"));
-    for number in [MAX_KEPT, MAX_KEPT + 1] {
-        seen.apply(pod(number, "Succeeded"));
-        seen.delete(pod(number, "Succeeded"));
-    }
+    assert_eq!(seen.subjects().len(), MAX_COMPLETED + 1);
+    seen.delete(ended(MAX_COMPLETED));
     let subjects = seen.subjects();
-    assert_eq!(subjects.len(), MAX_KEPT + 1);
-    assert!(!subjects.contains(&"00001".to_owned()));
+    assert_eq!(subjects.len(), MAX_COMPLETED);
+    assert!(!subjects.iter().any(|it| it.contains("00000")));
 }
 
 #[test]
@@ -376,15 +375,14 @@ fn the_detail_page_shows_an_operation_and_scrolls() {
     later.status.progress = Some(46);
     seen.apply(later.clone());
     seen.shows(&["progress:           46"]);
-    seen.delete(later);
-    seen.shows(&["The server has deleted this operation"]);
     seen.resize(20, 6);
     seen.press(KeyCode::End);
     seen.shows(&["data"]);
     seen.press(KeyCode::Home);
     seen.shows(&["VirtualMachine/datab"]);
-    seen.press(KeyCode::Esc);
+    seen.delete(later);
     assert_eq!(seen.subjects().len(), 3);
+    assert!(seen.model.detail.is_none());
 }
 
 #[test]

@@ -163,11 +163,11 @@ fn draw_detail(model: &mut Model, frame: &mut Frame, area: Rect) {
 
 /// Returns the description of the operation, as `kubectl ifo describe` prints it.
 fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
-    let (operation, paint) = (&detail.operation, model.style.paint);
+    let Some(operation) = model.operations.get(&detail.key) else {
+        return Vec::new();
+    };
+    let paint = model.style.paint;
     let mut lines = vec![styled(&paint.heading(&one_line(&operation.place_name())))];
-    if model.is_deleted(&operation.key()) {
-        lines.push("The server has deleted this operation; this is its last known state.".into());
-    }
     let unread = DescribedFacts::unread();
     let facts = detail.facts.as_ref().unwrap_or(&unread);
     let all = model.operations.values();

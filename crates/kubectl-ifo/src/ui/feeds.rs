@@ -46,11 +46,11 @@ pub(super) enum FeedChange {
 }
 
 /// The reason why a feed cannot be read.
-pub(super) enum FeedProblem {
-    /// The objects cannot be read at all. An example is a missing right.
-    Refused(String),
-    /// The objects are those of the last successful answer.
-    Lost(String),
+pub(super) struct FeedProblem {
+    why: String,
+    /// True if the objects cannot be read at all, for example because of a missing right. Otherwise
+    /// the cluster does not answer.
+    is_refused: bool,
 }
 
 impl Feeds {
@@ -124,20 +124,15 @@ impl Feeds {
         problems: &BTreeMap<usize, FeedProblem>,
         incomplete: Option<&str>,
     ) -> State {
-        let refused = problems.values().filter_map(|it| match it {
-            FeedProblem::Refused(why) => Some(why.as_str()),
-            FeedProblem::Lost(_) => None,
-        });
-        let lost = problems.values().find_map(|it| match it {
-            FeedProblem::Refused(_) => None,
-            FeedProblem::Lost(why) => Some(why.as_str()),
-        });
+        let refused = problems.values().filter(|it| it.is_refused);
+        let refused = refused.map(|it| it.why.as_str());
+        let lost = problems.values().find(|it| !it.is_refused);
         let notes = self.source.note.as_deref().into_iter().chain(incomplete);
         let mut warnings: Vec<String> = notes.chain(refused).map(str::to_owned).collect();
         warnings.dedup();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.warnings = warnings;
-        state.set_gap(GapKind::Connection, lost);
+        state.set_gap(GapKind::Connection, lost.map(|it| it.why.as_str()));
         state.set_gap(GapKind::Detection, incomplete);
         state.clone()
     }
@@ -148,12 +143,13 @@ impl Feeds {
         for (number, feed) in self.all.iter().enumerate() {
             match feed.list().await {
                 Ok(listed) => objects.extend(listed.into_iter().filter_map(|it| feed.selected(it))),
-                Err(problem) => match feed.problem(problem) {
-                    FeedProblem::Lost(why) => return Err(Problem::Other(why)),
-                    refused @ FeedProblem::Refused(_) => {
-                        problems.insert(number, refused);
+                Err(problem) => {
+                    let problem = feed.problem(&problem);
+                    if !problem.is_refused {
+                        return Err(Problem::Other(problem.why));
                     }
-                },
+                    problems.insert(number, problem);
+                }
             }
         }
         let state = self.state(&problems, self.incomplete().as_deref());
@@ -217,17 +213,17 @@ impl Feed {
         serde_json::to_string(&object).ok()
     }
 
-    pub(super) fn problem(&self, problem: Problem) -> FeedProblem {
+    pub(super) fn problem(&self, problem: &Problem) -> FeedProblem {
         let is_files = self.source.server.from_files.is_some();
-        match problem {
-            Problem::NotFound(_) if !is_files => {
-                let ApiResource { plural, group, .. } = &self.resource;
-                FeedProblem::Refused(format!("this cluster does not serve {plural}.{group}"))
-            }
-            problem if is_files || matches!(problem, Problem::Forbidden { .. }) => {
-                FeedProblem::Refused(problem.to_string())
-            }
-            problem => FeedProblem::Lost(problem.to_string()),
+        let is_unserved = !is_files && matches!(problem, Problem::NotFound(_));
+        let ApiResource { plural, group, .. } = &self.resource;
+        FeedProblem {
+            why: if is_unserved {
+                format!("this cluster does not serve {plural}.{group}")
+            } else {
+                problem.to_string()
+            },
+            is_refused: is_files || is_unserved || matches!(problem, Problem::Forbidden { .. }),
         }
     }
 }

@@ -26,7 +26,6 @@ pub(super) type Refusal = (StatusCode, &'static str);
 /// Checks requests.
 pub(super) struct Guard {
     port: u16,
-    random: SystemRandom,
     /// The token in the printed address. None after its use.
     token: Mutex<Option<String>>,
     session: String,
@@ -36,18 +35,16 @@ impl Guard {
     /// Creates the secrets for the server at this port of 127.0.0.1. None if the system has no
     /// random numbers.
     pub(super) fn new(port: u16) -> Option<Self> {
-        let random = SystemRandom::new();
         Some(Self {
             port,
-            session: secret(&random)?,
-            random,
+            session: secret()?,
             token: Mutex::new(None),
         })
     }
 
     /// Returns an address with a new token. The token of an earlier address becomes invalid.
     pub(super) fn new_address(&self) -> Option<String> {
-        let token = secret(&self.random)?;
+        let token = secret()?;
         let address = format!("http://127.0.0.1:{}/#token={token}", self.port);
         *self.lock() = Some(token);
         Some(address)
@@ -144,9 +141,9 @@ fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<Option<&'a str>> {
 }
 
 /// Returns a new secret in hexadecimal digits.
-fn secret(random: &SystemRandom) -> Option<String> {
+fn secret() -> Option<String> {
     let mut bytes = [0; SECRET_BYTES];
-    random.fill(&mut bytes).ok()?;
+    SystemRandom::new().fill(&mut bytes).ok()?;
     let digits = bytes.iter().flat_map(|it| [it >> 4, it & 15]);
     digits.map(|it| char::from_digit(it.into(), 16)).collect()
 }

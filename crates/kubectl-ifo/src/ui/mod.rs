@@ -19,12 +19,11 @@ mod stream;
 
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
-use super::filter::Filters;
+use super::filter::{Filters, StateArgs};
 use super::filter_check;
 use super::operation_source::OperationSource;
 use super::output::{complain, create_private, print};
 use super::problem::Problem;
-use super::state_filter::StateArgs;
 use crate::clock;
 use feeds::Feeds;
 use guard::Guard;

@@ -26,7 +26,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -58,24 +57,19 @@ pub(super) struct Site {
 
 /// Answers requests. Connections are closed when the returned future is dropped.
 pub(super) async fn serve(listener: TcpListener, site: Arc<Site>) {
-    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut connections = JoinSet::new();
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else {
-            return;
-        };
+        while connections.try_join_next().is_some() {}
+        if connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+        }
         match listener.accept().await {
             Ok((stream, _)) => {
-                let site = site.clone();
-                connections.spawn(async move {
-                    serve_connection(stream, site).await;
-                    drop(slot);
-                });
+                connections.spawn(serve_connection(stream, site.clone()));
             }
             // An example is the limit of open files.
             Err(_) => sleep(Duration::from_millis(100)).await,
         }
-        while connections.try_join_next().is_some() {}
     }
 }
 

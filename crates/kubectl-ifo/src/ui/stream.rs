@@ -111,7 +111,7 @@ impl Tab {
                 }
                 ObjectChange::Lost(problem) => {
                     unread.remove(&number);
-                    self.problems.insert(number, feed.problem(problem));
+                    self.problems.insert(number, feed.problem(&problem));
                 }
                 ObjectChange::Applied(object) => {
                     // Before the change, the filters may have selected the object.

@@ -42,9 +42,6 @@ const NOT_DETECTING: &str = "custom resources show only the operations that were
 const NO_ANSWER: &str =
     "the cluster has not returned all operations and rule sets before the timeout";
 
-/// A reason why the result is unknown, and the time since which it is unknown.
-type Unknown = Option<(String, Instant)>;
-
 /// The state of a running wait.
 pub(super) struct OperationWait<'a> {
     args: &'a WaitArgs,
@@ -52,10 +49,9 @@ pub(super) struct OperationWait<'a> {
     /// True for a single check (`--timeout=0`).
     once: bool,
     pub(super) wait_state: WaitState,
-    /// None while the rule sets work and the requests succeed.
-    doubt: Unknown,
-    /// None while the watch works.
-    interruption: Unknown,
+    /// The reason why the result is unknown, and the time since which it is unknown. None after a list
+    /// that proved the result and a watch that worked until the next list.
+    doubt: Option<(String, Instant)>,
     /// True if the cluster has answered, and the values of the filters exist.
     are_filters_checked: bool,
     progress: ProgressOutput,
@@ -68,8 +64,7 @@ impl<'a> OperationWait<'a> {
             filters,
             once,
             wait_state: WaitState::new(args.settings),
-            doubt: Some((NO_ANSWER.to_owned(), Instant::now())),
-            interruption: None,
+            doubt: None,
             are_filters_checked: false,
             progress: ProgressOutput::default(),
         }
@@ -110,36 +105,31 @@ impl<'a> OperationWait<'a> {
     async fn attempt(&mut self, server: &ApiClient) -> Step {
         let idle = activity::idle_condition(server, self.args, &self.filters).await;
         let now = Instant::now();
-        let listed = match idle {
+        match idle {
             Some(idle) if &*idle.status == "True" => {
                 // The value of the filter has an activity, so it exists.
                 self.are_filters_checked = true;
                 let age = clock::now().duration_since(idle.last_transition_time.0);
-                self.wait_state
-                    .idle(age.try_into().unwrap_or_default(), now);
-                self.decide(server, Some(ListCompleteness::Complete))
-                    .await?;
-                None
+                let age = age.try_into().unwrap_or_default();
+                self.wait_state.idle(age, now);
+                let complete = Some(ListCompleteness::Complete);
+                let is_proven = self.decide(server, complete).await?;
+                return self.follow(server, None, is_proven).await;
             }
-            idle => {
-                if idle.is_some_and(|it| &*it.status == "False") {
-                    self.wait_state.busy(now);
-                }
-                Some(self.list(server).await?)
-            }
-        };
-        let changes = match &listed {
-            Some((source, listed)) => Some(source.follow(listed.clone())?),
-            None => None,
-        };
-        self.follow(server, changes).await
+            Some(idle) if &*idle.status == "False" => self.wait_state.busy(now),
+            _ => {}
+        }
+        let (source, listed, is_proven) = self.list(server).await?;
+        let changes = source.follow(listed)?;
+        self.follow(server, Some(changes), is_proven).await
     }
 
-    /// Lists the operations, and decides whether the wait ends. If not, returns the list.
+    /// Lists the operations, and decides whether the wait ends. If not, returns the list, and true if
+    /// it proves the result.
     async fn list(
         &mut self,
         server: &ApiClient,
-    ) -> Step<(OperationSource, Vec<InFlightOperation>)> {
+    ) -> Step<(OperationSource, Vec<InFlightOperation>, bool)> {
         let found = OperationSource::find(server.clone(), self.filters.clone()).await;
         let (source, listed) = found?;
         if !self.are_filters_checked {
@@ -163,12 +153,12 @@ impl<'a> OperationWait<'a> {
         self.wait_state.listed(&listed, Instant::now());
         // Custom resources alone decide the goals that are possible with them.
         let completeness = (source.served == Served::Live).then(|| source.completeness());
-        self.decide(server, completeness).await?;
+        let is_proven = self.decide(server, completeness).await?;
         if source.namespaces.is_some() && self.filters.namespace.is_none() {
             let why = "you may not list operations in all namespaces; name one with -n";
             return Err(WaitVerdict::unknown(why));
         }
-        Ok((source, listed))
+        Ok((source, listed, is_proven))
     }
 
     /// Processes the end of an operation. If its end was not seen, its record has the result.
@@ -182,8 +172,12 @@ impl<'a> OperationWait<'a> {
     }
 
     /// Decides whether the wait ends with the state that was just read. `completeness` is that of
-    /// the list. None if the rule sets do not matter.
-    async fn decide(&mut self, server: &ApiClient, completeness: Option<ListCompleteness>) -> Step {
+    /// the list. None if the rule sets do not matter. Returns true if the list proves the result.
+    async fn decide(
+        &mut self,
+        server: &ApiClient,
+        completeness: Option<ListCompleteness>,
+    ) -> Step<bool> {
         let is_final = self.wait_state.verdict(Instant::now()).is_final();
         let doubt = match completeness {
             // While an operation is active, the result is known even if rule sets do not work.
@@ -192,16 +186,15 @@ impl<'a> OperationWait<'a> {
             }
             _ => None,
         };
-        match doubt {
-            None => self.doubt = None,
-            Some(why) => self.record_doubt(why)?,
+        let is_proven = doubt.is_none();
+        if let Some(why) = doubt {
+            self.record_doubt(why)?;
         }
         let verdict = self.wait_state.verdict(Instant::now());
-        let is_reached = verdict == WaitVerdict::Reached && self.doubt.is_none();
-        if self.once || is_reached || verdict.is_final() {
+        if self.once || verdict.is_final() || (is_proven && verdict == WaitVerdict::Reached) {
             return Err(verdict);
         }
-        Ok(())
+        Ok(is_proven)
     }
 
     /// Processes changes until the wait ends, or until the state must be read again. `changes` is
@@ -210,6 +203,7 @@ impl<'a> OperationWait<'a> {
         &mut self,
         server: &ApiClient,
         mut changes: Option<OperationFollower<'_>>,
+        is_proven: bool,
     ) -> Step {
         let read = Instant::now();
         loop {
@@ -241,7 +235,7 @@ impl<'a> OperationWait<'a> {
                 }
             };
             let Ok(change) = timeout_at(next, change).await else {
-                self.interruption = None;
+                self.doubt.take_if(|_| is_proven);
                 continue;
             };
             match change? {
@@ -249,8 +243,7 @@ impl<'a> OperationWait<'a> {
                 OperationChange::Deleted { operation, .. } => self.ended(server, *operation).await,
                 OperationChange::Synced | OperationChange::Incomplete(_) => {}
                 OperationChange::Lost(problem) => {
-                    self.wait_state.lost();
-                    record(&mut self.interruption, problem.to_string())?;
+                    self.record_doubt(problem.to_string())?;
                     self.show();
                     sleep(RETRY_INTERVAL).await;
                     return Ok(());
@@ -283,21 +276,25 @@ impl<'a> OperationWait<'a> {
         doubt(rule_sets.as_ref(), &self.filters, completeness, ignored)
     }
 
-    /// Records why the result is unknown. A quiet period begins again. A single check ends.
+    /// Records why the result is unknown, and keeps the time of the reason before. A quiet period
+    /// begins again. A single check ends. The wait also ends if the result has been unknown for
+    /// [`MAX_UNKNOWN_TIME`].
     fn record_doubt(&mut self, why: String) -> Step {
         self.wait_state.lost();
-        if self.once {
+        let since = self.doubt.take().map_or_else(Instant::now, |it| it.1);
+        if self.once || since.elapsed() >= MAX_UNKNOWN_TIME {
             return Err(WaitVerdict::Unknown(why));
         }
-        record(&mut self.doubt, why)
+        self.doubt = Some((why, since));
+        Ok(())
     }
 
     /// Returns the reason why the result is unknown. None if the result is known.
     fn current_doubt(&self) -> Option<&str> {
-        let doubt = self.doubt.as_ref().or(self.interruption.as_ref());
-        doubt
-            .filter(|_| !self.wait_state.is_busy())
-            .map(|(why, _)| why.as_str())
+        let doubt = self.doubt.as_ref().filter(|_| !self.wait_state.is_busy());
+        let is_unanswered = !self.are_filters_checked;
+        let doubt = doubt.map(|(why, _)| why.as_str());
+        doubt.or_else(|| is_unanswered.then_some(NO_ANSWER))
     }
 
     fn show(&mut self) {
@@ -313,17 +310,6 @@ impl<'a> OperationWait<'a> {
         let doubt = self.current_doubt();
         doubt.map_or(WaitVerdict::NotReached, WaitVerdict::unknown)
     }
-}
-
-/// Records a reason, and keeps the time of the reason before. Ends the wait if the result has been
-/// unknown for [`MAX_UNKNOWN_TIME`].
-fn record(unknown: &mut Unknown, why: String) -> Step {
-    let since = unknown.take().map_or_else(Instant::now, |(_, since)| since);
-    if since.elapsed() >= MAX_UNKNOWN_TIME {
-        return Err(WaitVerdict::Unknown(why));
-    }
-    *unknown = Some((why, since));
-    Ok(())
 }
 
 /// Reads the record of an operation, which contains its result. Returns None if there is no record,

@@ -151,6 +151,8 @@ fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     top.resize(100, 30);
     // The rule is read from the server.
     top.type_text("G");
+    top.hides(&["being read"]);
+    top.type_text("G");
     top.shows(&["expression:", "UID:"]);
     top.type_text("\x1b");
     top.shows(&["filter \"data\""]);
