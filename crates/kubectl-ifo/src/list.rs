@@ -269,9 +269,9 @@ struct ListView {
 }
 
 impl ListView {
-    /// Returns the rows of a table. For other formats, each row is an operation.
+    /// Returns the rows of a table.
     fn rows(&self, operations: &[InFlightOperation]) -> Vec<Row> {
-        if !self.format.is_table() || self.rows == RowMode::Operations {
+        if self.rows == RowMode::Operations {
             return operations.iter().map(Row::from).collect();
         }
         let is_expanded = self.rows == RowMode::Expanded;

@@ -199,7 +199,7 @@ pub(super) fn cells(all: impl Iterator<Item = (TerminalText, usize)>, gap: usize
     for (text, column) in all {
         let width = text.width();
         if width > 0 {
-            line.push_str(&" ".repeat(std::mem::take(&mut blanks)));
+            line += " ".repeat(std::mem::take(&mut blanks));
             line += text;
         }
         blanks += column.saturating_sub(width) + gap;

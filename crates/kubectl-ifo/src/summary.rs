@@ -54,12 +54,8 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let server = args.common.connect.open().await?;
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
-    let table_format = match format {
-        Format::Wide => Format::Table,
-        format => format,
-    };
     let paint = args.common.output.colors.paint();
-    let style = kinds.style(table_format, paint).await;
+    let style = kinds.style(Format::Table, paint).await;
     let (source, operations) = OperationSource::open(server, filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     let mut view = SummaryView {
@@ -113,11 +109,7 @@ impl WatchOutputText for SummaryView {
         if self.format.is_data() {
             return encode(&summary, self.format);
         }
-        let style = TextStyle {
-            screen: shown.screen,
-            ..self.style.clone()
-        };
-        Ok(summary.text(&operations, now, &style))
+        Ok(summary.text(&operations, now, &self.style))
     }
 }
 

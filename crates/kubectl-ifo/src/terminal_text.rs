@@ -2,12 +2,11 @@
 //! objects, files and servers cannot control the terminal, because the conversion to this type
 //! replaces unprintable characters. Only the styles of the plugin itself contain escape sequences.
 
-use crate::plain_text::cut;
 use anstyle::Style;
 use ifo_api::{is_unprintable, printable};
 use std::fmt::{self, Write as _};
 use std::ops::{Add, AddAssign, Deref};
-use unicode_width::UnicodeWidthStr as _;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// The escape sequence that ends all styles.
 const RESET: &str = "\x1b[0m";
@@ -56,38 +55,31 @@ impl TerminalText {
 
     /// Returns the width in terminal columns. Escape sequences of styles have no width.
     pub(crate) fn width(&self) -> usize {
-        self.visible_text().width()
-    }
-
-    fn visible_text(&self) -> String {
         let mut is_visible = is_visible();
-        self.chars().filter(|c| is_visible(*c)).collect()
+        let visible: String = self.chars().filter(|c| is_visible(*c)).collect();
+        visible.width()
     }
 
     /// Cuts a line to at most `width` terminal columns. Escape sequences of styles have no width.
     /// If a line with styles is cut, the escape sequence that ends all styles follows the `…`.
     pub(crate) fn cut(&self, width: usize) -> Self {
-        let visible_text = self.visible_text();
-        if visible_text.width() <= width {
+        if self.width() <= width {
             return self.clone();
         }
-        let mut is_visible = is_visible();
-        let kept = cut(&visible_text, width);
-        // The last character of `kept` is the mark `…`, which is added below.
-        let mut left = kept.chars().count().saturating_sub(1);
-        let mut out = String::new();
+        let (mut is_visible, mut used, mut out) = (is_visible(), 1, String::new());
         for c in self.chars() {
             if is_visible(c) {
-                if left == 0 {
+                used += c.width().unwrap_or_default();
+                if used > width {
                     break;
                 }
-                left -= 1;
             }
             out.push(c);
         }
-        let is_styled = out.contains('\x1b');
-        out.extend(kept.chars().last());
-        if is_styled {
+        if width > 0 {
+            out.push('…');
+        }
+        if out.contains('\x1b') {
             out.push_str(RESET);
         }
         Self(out)
@@ -163,10 +155,9 @@ mod tests {
     fn no_conversion_from_a_string_keeps_unprintable_characters() {
         let safe = "a�[31m�2J�\n";
         let mut text = TerminalText::default();
-        text.push_str(HOSTILE);
         text += HOSTILE;
         text += HOSTILE.to_owned();
-        assert_eq!(&*(text + HOSTILE), safe.repeat(4));
+        assert_eq!(&*(text + HOSTILE), safe.repeat(3));
         assert_eq!(&*[HOSTILE].into_iter().collect::<TerminalText>(), safe);
         let red = TerminalText::styled(AnsiColor::Red.on_default(), HOSTILE);
         assert_eq!(&*red, format!("\x1b[31m{safe}\x1b[0m"));

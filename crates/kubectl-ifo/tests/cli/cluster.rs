@@ -21,28 +21,28 @@ use std::time::Duration;
 #[serde(deny_unknown_fields, default)]
 pub struct Cluster {
     /// Operations on the virtual machines `vm-1`, `vm-2` and so on.
-    operations: Vec<Value>,
+    pub operations: Vec<Value>,
     /// Records of completed operations. None if the server does not serve records.
-    records: Option<Vec<Value>>,
+    pub records: Option<Vec<Value>>,
     /// Operations as custom resources. None if they are not served.
-    custom_resources: Option<Vec<Value>>,
+    pub custom_resources: Option<Vec<Value>>,
     /// Activities. None if they are not served.
-    activities: Option<Vec<Value>>,
-    rule_sets: Vec<Value>,
-    nodes: Vec<Value>,
-    pods: Vec<Value>,
+    pub activities: Option<Vec<Value>>,
+    pub rule_sets: Vec<Value>,
+    pub nodes: Vec<Value>,
+    pub pods: Vec<Value>,
     /// The kind in the group `kubevirt.io`, its plural and its short name.
-    kind: [String; 3],
+    pub kind: [String; 3],
     /// The header `Warning` of lists of operations. Without it, lists state that they are complete.
-    warning: Option<String>,
+    pub warning: Option<String>,
     /// False if lists do not state whether they are complete.
-    states_completeness: bool,
+    pub states_completeness: bool,
     /// The events of each watch of operations.
-    events: Vec<Value>,
+    pub events: Vec<Value>,
     /// Answers for paths: the code of an error, an error with a message, an
     /// object or a text. A path can
     /// begin or end with `*`.
-    answers: BTreeMap<String, Value>,
+    pub answers: BTreeMap<String, Value>,
 }
 
 impl Default for Cluster {

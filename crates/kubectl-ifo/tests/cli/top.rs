@@ -148,11 +148,8 @@ fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     top.resize(40, 10);
     top.hides(&["component:"]);
     top.shows(&["VirtualMachine/database-0", "Message:"]);
-    top.resize(100, 30);
+    top.resize(100, 80);
     // The rule is read from the server.
-    top.type_text("G");
-    top.hides(&["being read"]);
-    top.type_text("G");
     top.shows(&["expression:", "UID:"]);
     top.type_text("\x1b");
     top.shows(&["filter \"data\""]);

@@ -1,6 +1,6 @@
 //! Requests of other web sites, programs and users.
 
-use super::cluster::{Cluster, Contents};
+use super::cluster::{Cluster, contents};
 use super::{Ui, parts_of, read_line};
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,7 +14,7 @@ const PATHS: [&str; 5] = [
 ];
 
 fn start() -> (Cluster, Ui) {
-    let cluster = Cluster::start(Contents::default());
+    let cluster = Cluster::start(contents());
     let ui = Ui::start(cluster.address, &[]);
     (cluster, ui)
 }

@@ -1,6 +1,6 @@
 //! The stream of events of a tab.
 
-use super::cluster::{Cluster, Contents, operation_at};
+use super::cluster::{Cluster, Contents, contents, operation_at};
 use super::{Events, Ui, objects};
 use serde_json::{Value, json};
 
@@ -35,9 +35,9 @@ fn a_tab_gets_all_objects_and_then_each_change() {
     let record = live("OperationRecord", "old");
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7"), operation_at(2, "7")],
-        records: vec![record.clone()],
-        activities: vec![live("Activity", "namespace")],
-        ..Contents::default()
+        records: Some(vec![record.clone()]),
+        activities: Some(vec![live("Activity", "namespace")]),
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let (cookie, mut events) = ready(&ui);
@@ -55,7 +55,11 @@ fn a_tab_gets_all_objects_and_then_each_change() {
     let expected = ["namespace", "old", "vm-1-migrating", "vm-2-migrating"];
     assert_eq!(names(&shown), expected);
     // The page also gets fields that this plugin does not know.
-    assert!(shown.contains(&record), "{shown:?}");
+    let added = &record["spec"]["addedLater"];
+    assert!(
+        shown.iter().any(|it| it["spec"]["addedLater"] == *added),
+        "{shown:?}"
+    );
     cluster.send("ADDED", &operation_at(3, "8"));
     assert_eq!(events.change(), "MODIFIED InFlightOperation/vm-3-migrating");
     cluster.send("MODIFIED", &operation_at(1, "9"));
@@ -72,8 +76,8 @@ fn a_tab_gets_all_objects_and_then_each_change() {
 fn a_refused_kind_is_a_warning() {
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7")],
-        refuses_records: true,
-        ..Contents::default()
+        answers: [("*operationrecords".to_owned(), json!(403))].into(),
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let snapshot = ready(&ui).1.snapshot();
@@ -92,8 +96,8 @@ fn a_refused_kind_is_a_warning() {
 fn a_gap_in_detection_is_an_event_while_operations_run() {
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7")],
-        is_incomplete: true,
-        ..Contents::default()
+        warning: Some("no rule set is installed, so no operation can be detected".to_owned()),
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let (_, mut events) = ready(&ui);
@@ -106,7 +110,7 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
     assert!(gap["message"].to_string().contains(why), "{begun}");
     assert!(gap["from"].is_string() && gap["to"].is_null(), "{begun}");
 
-    cluster.set(|it| it.is_incomplete = false);
+    cluster.set(|it| it.warning = None);
     // The next event is the end of the gap. The tab does not get its objects again.
     let (name, ended) = events.next();
     assert_eq!((name.as_str(), &ended["warnings"]), ("state", &json!([])));
@@ -118,13 +122,14 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
 fn after_a_restart_of_the_server_a_tab_gets_all_objects_again() {
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7"), operation_at(2, "7")],
-        ..Contents::default()
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let (_, mut events) = ready(&ui);
     events.snapshot();
     cluster.set(|it| {
-        it.is_down = true;
+        let down = json!({"code": 503, "message": "no endpoints"});
+        it.answers.insert("/apis/live*".to_owned(), down);
         it.operations = vec![operation_at(2, "7"), operation_at(3, "8")];
     });
     cluster.end_watches();
@@ -136,7 +141,7 @@ fn after_a_restart_of_the_server_a_tab_gets_all_objects_again() {
     let message = gap["message"].to_string();
     assert!(message.contains("the server is not available"), "{message}");
     cluster.until_refused();
-    cluster.set(|it| it.is_down = false);
+    cluster.set(|it| it.answers.clear());
     let snapshot = events.snapshot();
     let expected = ["vm-2-migrating", "vm-3-migrating"];
     assert_eq!(names(&objects(&snapshot)), expected);
@@ -149,7 +154,7 @@ fn after_a_restart_of_the_server_a_tab_gets_all_objects_again() {
 fn an_expired_watch_is_listed_again() {
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7")],
-        ..Contents::default()
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let (_, mut events) = ready(&ui);
@@ -170,9 +175,9 @@ fn filters_select_operations_and_records() {
     moved["status"]["nodes"] = json!(["worker-3"]);
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7"), moved.clone()],
-        records: vec![live("OperationRecord", "elsewhere")],
-        activities: vec![live("Activity", "cluster")],
-        ..Contents::default()
+        records: Some(vec![live("OperationRecord", "elsewhere")]),
+        activities: Some(vec![live("Activity", "cluster")]),
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &["--node", "worker-3", "-o", "migrating"]);
     let (_, mut events) = ready(&ui);
@@ -191,7 +196,7 @@ fn ten_thousand_operations_arrive_in_parts() {
     let operations = (0..10_000).map(|it| operation_at(it, "7")).collect();
     let cluster = Cluster::start(Contents {
         operations,
-        ..Contents::default()
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let snapshot = ready(&ui).1.snapshot();
@@ -223,8 +228,12 @@ fn events_and_rule_sets_are_read_on_demand() {
         "2026-01-01T00:02:00Z",
     ));
     let cluster = Cluster::start(Contents {
-        events: all,
-        ..Contents::default()
+        answers: [
+            ("*shop/events".to_owned(), json!({"items": all})),
+            ("*secret/events".to_owned(), json!(403)),
+        ]
+        .into(),
+        ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
     let cookie = ui.sign_in();

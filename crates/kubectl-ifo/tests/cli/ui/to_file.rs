@@ -1,6 +1,6 @@
 //! The page in a file (`--export`), and the page for files (`--from`).
 
-use super::cluster::{Cluster, Contents, operation_at};
+use super::cluster::{Cluster, Contents, contents, operation_at};
 use super::{Ui, objects};
 use crate::fake_apiserver::{execute, plugin};
 use base64::Engine as _;
@@ -46,8 +46,8 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
     operation["status"]["message"] = json!(hostile);
     let cluster = Cluster::start(Contents {
         operations: vec![operation.clone()],
-        refuses_records: true,
-        ..Contents::default()
+        answers: [("*operationrecords".to_owned(), json!(403))].into(),
+        ..contents()
     });
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("page.html");
@@ -104,7 +104,7 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
 
 #[test]
 fn an_export_that_fails_leaves_no_file() {
-    let cluster = Cluster::start(Contents::default());
+    let cluster = Cluster::start(contents());
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("none/page.html");
     let output = execute(plugin(cluster.address).args(["ui", "--export", path_text(&path)]));
