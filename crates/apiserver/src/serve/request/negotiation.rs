@@ -32,7 +32,7 @@ pub enum Include {
 }
 
 /// One media type of an `Accept` header, with the parameters that Kubernetes defines.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct AcceptClause<'a> {
     media_type: &'a str,
     weight: f32,
@@ -70,10 +70,7 @@ impl<'a> AcceptClause<'a> {
         let mut clause = Self {
             media_type: parts.next().unwrap_or_default(),
             weight: 1.0,
-            as_kind: "",
-            group: "",
-            version: "",
-            stream: "",
+            ..Self::default()
         };
         for (name, value) in parts.filter_map(|part| part.split_once('=')) {
             let value = value.trim();

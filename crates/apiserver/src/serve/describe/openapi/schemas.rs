@@ -74,19 +74,10 @@ fn object<M: Model>(resource: &Resource<M>) -> Value {
     let mut schema = (resource.schema)(&mut settings.into_generator());
     RecursiveTransform(simplify).transform(&mut schema);
     let mut root = schema.to_value();
-    for (name, schema) in [
-        (
-            "apiVersion",
-            json!({"type": "string", "description": API_VERSION}),
-        ),
-        ("kind", json!({"type": "string", "description": KIND})),
-        (
-            "metadata",
-            described(&v1::ObjectMeta::schema_name(), METADATA),
-        ),
-    ] {
-        root["properties"][name] = schema;
-    }
+    let properties = &mut root["properties"];
+    properties["apiVersion"] = json!({"type": "string", "description": API_VERSION});
+    properties["kind"] = json!({"type": "string", "description": KIND});
+    properties["metadata"] = described(&v1::ObjectMeta::schema_name(), METADATA);
     if let Some(Value::Array(required)) = root.get_mut("required") {
         required.retain(|name| name != "apiVersion" && name != "kind" && name != "metadata");
     }
