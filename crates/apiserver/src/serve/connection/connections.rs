@@ -123,23 +123,30 @@ impl Connections {
     /// Evicts a connection. The description of the module has the rules.
     fn evict(&self) {
         let mut open = self.open();
-        let mut counts: HashMap<(ConnectionClass, String), usize> = HashMap::new();
-        for connection in &*open {
-            *counts.entry(connection.client()).or_default() += 1;
+        // A request can change the client of a connection at any time. So it is read once.
+        let clients: Vec<_> = open.iter().map(|it| it.client()).collect();
+        let mut counts: HashMap<&(ConnectionClass, String), usize> = HashMap::new();
+        for client in &clients {
+            *counts.entry(client).or_default() += 1;
         }
         let has_more_than_its_share = |class: &ConnectionClass| {
-            let members = counts.iter().filter(|((of, _), _)| of == class);
-            members.map(|(_, count)| count).sum::<usize>() > class.share(self.slots)
+            let members = clients.iter().filter(|(of, _)| of == class);
+            members.count() > class.share(self.slots)
         };
         let mut classes = ConnectionClass::ALL.into_iter();
         let Some(class) = classes.find(has_more_than_its_share) else {
             return;
         };
-        let members = open.iter().enumerate().filter_map(|(number, connection)| {
-            let client = connection.client();
-            (client.0 == class).then(|| (counts[&client], connection.is_idle(), Reverse(number)))
-        });
-        if let Some((.., Reverse(number))) = members.max() {
+        let rank = |number: usize, client| {
+            let is_idle = open[number].is_idle();
+            (counts[client], is_idle, Reverse(number))
+        };
+        let members = clients
+            .iter()
+            .enumerate()
+            .filter(|(_, (of, _))| *of == class);
+        let evicted = members.map(|(number, client)| rank(number, client)).max();
+        if let Some((.., Reverse(number))) = evicted {
             open.remove(number).evicted.cancel();
         }
     }
