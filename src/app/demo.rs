@@ -16,7 +16,6 @@ use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
 use aggregated_apiserver::serve::{self, ResourceInfo, ServerParameters};
-use anyhow::Context as _;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
@@ -161,9 +160,7 @@ async fn open_rule_sets(
 
 /// Reads a folder, and starts the task that follows its changes.
 async fn open(app: &mut App, folder: &Path, namespaces: &[&str]) -> anyhow::Result<ObjectStore> {
-    let (opened, following) = folder::open(folder, namespaces)
-        .await
-        .with_context(|| format!("cannot read the folder {}", folder.display()))?;
+    let (opened, following) = folder::open(folder, namespaces).await?;
     app.tasks.start("folder", following);
     Ok(opened)
 }

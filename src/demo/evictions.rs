@@ -81,3 +81,55 @@ fn refused(message: &str, budget: Option<String>) -> ErrorStatus {
     let status: Result<Status, _> = serde_json::from_value(status);
     status.map_or_else(ErrorStatus::internal, ErrorStatus::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo::kinds::Kinds;
+    use crate::demo::world::World;
+    use ifo_client::manifest;
+    use std::path::Path;
+
+    const OBJECTS: &str = "
+{apiVersion: v1, kind: Pod, metadata: {name: vm, namespace: x, ownerReferences: [{uid: m}]}, spec: {nodeName: n}, status: {phase: Running}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, namespace: x, labels: {app: web}}, status: {phase: Running}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: ended, namespace: x, labels: {app: web}}, status: {phase: Succeeded}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: other, namespace: x, labels: {app: other}}, status: {phase: Running}}
+---
+{apiVersion: kubevirt.io/v1, kind: VirtualMachineInstance, metadata: {name: mail, namespace: x, uid: m}, spec: {evictionStrategy: LiveMigrate}, status: {nodeName: n, conditions: [{type: LiveMigratable, status: 'True'}]}}
+---
+{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: web, namespace: x}, spec: {selector: {matchLabels: {app: web}}}, status: {disruptionsAllowed: 0, desiredHealthy: 2, currentHealthy: 1}}
+";
+
+    #[test]
+    fn kubevirt_and_the_disruption_budget_refuse_an_eviction() {
+        let objects = manifest::read(OBJECTS).unwrap();
+        let store = ObjectStore::new(Kinds::default());
+        store.replace(World::of(objects.iter().map(|it| (Path::new(""), it))));
+        for (name, expected) in [
+            (
+                "vm",
+                "denied the request: Eviction triggered evacuation of VMI",
+            ),
+            ("web", "budget web needs 2 healthy pods and has 1 currently"),
+            ("ended", ""),
+            ("other", ""),
+        ] {
+            let pods = store.in_namespace("v1", "Pod", "x");
+            let pod = pods
+                .iter()
+                .find(|it| it["metadata"]["name"] == name)
+                .unwrap();
+            let refusal = dry_run(pod, &store).err().map(|it| format!("{it:?}"));
+            assert_eq!(
+                refusal.is_none(),
+                expected.is_empty(),
+                "{name}: {refusal:?}"
+            );
+            assert!(refusal.unwrap_or_default().contains(expected), "{name}");
+        }
+    }
+}

@@ -75,6 +75,13 @@ async fn expect(feed: &mut BoxStream<'static, Raw>, expected: &[&str]) {
 }
 
 #[tokio::test]
+async fn a_missing_folder_is_an_error_that_names_it() {
+    let error = open(Path::new("/missing/folder"), &[]).await.map(drop);
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("/missing/folder"), "{error}");
+}
+
+#[tokio::test]
 async fn objects_follow_their_files() {
     let both = [pod("a", "Running"), pod("b", "Running")].concat();
     let (dir, store) = folder(&[

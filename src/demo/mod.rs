@@ -85,6 +85,7 @@ mod tests {
     #[test]
     fn the_printed_commands_quote_the_kubeconfig_for_the_shell() {
         let text = commands(Path::new("/home/me/demo.kubeconfig"), VIEWER, None);
+        assert!(!text.contains(['{', '+']), "{text}");
         assert!(
             text.contains("export KUBECONFIG=/home/me/demo.kubeconfig\n"),
             "{text}"

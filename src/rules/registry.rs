@@ -61,8 +61,11 @@ impl Registry {
         if let Some(known) = self.rule_sets.get_mut(&name).filter(has_same_uid) {
             known.generation = metadata.generation;
             known.unknown_fields = unknown_fields;
-            let version = metadata.resource_version;
-            known.cluster_status.observe(version, status.as_ref());
+            if let version @ Some(_) = metadata.resource_version {
+                known
+                    .cluster_status
+                    .record(version, status.unwrap_or_default());
+            }
             if *known.spec == spec {
                 return;
             }
@@ -372,7 +375,7 @@ impl Registry {
         if let Some(known) = self.rule_sets.get_mut(&write.name)
             && known.uid == write.uid
         {
-            known.cluster_status.record_own_write(version, write.status);
+            known.cluster_status.record(version, write.status);
         }
     }
 }

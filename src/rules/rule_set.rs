@@ -63,44 +63,17 @@ pub(super) struct KnownStatus {
 }
 
 impl KnownStatus {
-    /// Records the status in a watch event. Ignores an event that is not newer than the known status.
-    pub(super) fn observe(
-        &mut self,
-        version: Option<String>,
-        status: Option<&OperationRuleSetStatus>,
-    ) {
-        if let Some(version) = version.filter(|version| self.is_older_than(version)) {
-            self.status = status.cloned().unwrap_or_default();
-            self.version = Some(version);
-        }
-    }
-
-    /// Records the status that the controller itself has written. `version` is the resourceVersion
-    /// of the rule set after this write. `None` for a rule set from a file or a deleted rule set.
-    pub(super) fn record_own_write(
-        &mut self,
-        version: Option<String>,
-        status: OperationRuleSetStatus,
-    ) {
-        if let Some(version) = version.filter(|it| self.version.as_ref() != Some(it)) {
-            if !self.is_older_than(&version) {
-                return; // An event of a later change has already arrived.
-            }
-            self.version = Some(version);
-        }
-        self.status = status;
-    }
-
-    /// Returns true if `other` is newer than the known version. resourceVersions of one resource
-    /// can be compared as numbers (KEP-5504). If one of the two versions is not a number, every
-    /// different version counts as newer.
-    fn is_older_than(&self, other: &str) -> bool {
-        let Some(known) = &self.version else {
-            return true;
-        };
-        match (known.parse::<u64>(), other.parse::<u64>()) {
-            (Ok(known), Ok(other)) => known < other,
-            _ => known != other,
+    /// Records a status, unless a newer one is known. `version` is the resourceVersion of the rule set
+    /// with this status. `None` for a rule set from a file or a deleted rule set.
+    pub(super) fn record(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
+        // resourceVersions of one resource can be compared as numbers (KEP-5504).
+        let number = |version: &Option<String>| version.as_ref()?.parse::<u64>().ok();
+        let is_old = number(&version)
+            .zip(number(&self.version))
+            .is_some_and(|(new, known)| new < known);
+        if !is_old {
+            self.version = version.or(self.version.take());
+            self.status = status;
         }
     }
 }

@@ -48,9 +48,8 @@ pub enum StatusAnswer {
     /// The status was written, or the rule set was deleted before the write. The value is the new
     /// resourceVersion of the rule set. `None` for a rule set from a file or a deleted rule set.
     Written(Option<String>),
-    /// The cluster has refused the write, because the rule set has another UID or resourceVersion.
-    Conflict,
-    /// The write has failed and must be retried.
+    /// The write has failed and must be retried. For example, the cluster refuses it if the rule set has
+    /// another UID or resourceVersion.
     Failed,
 }
 

@@ -123,21 +123,6 @@ fn json_memory(text: &str) -> usize {
     text.len() + text.bytes().map(memory).sum::<usize>()
 }
 
-/// Returns an estimate of the memory of a value.
-fn memory_of(value: &Value) -> usize {
-    VALUE_MEMORY
-        + match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-            Value::String(text) => text.len(),
-            Value::Array(items) => items.iter().map(memory_of).sum(),
-            Value::Object(fields) => {
-                let fields = fields.iter();
-                let fields = fields.map(|(key, value)| VALUE_MEMORY + key.len() + memory_of(value));
-                MAP_MEMORY + fields.sum::<usize>()
-            }
-        }
-}
-
 /// Splits text that is JSON or YAML into documents. The documents need not be Kubernetes objects.
 /// Several texts can share a budget.
 ///
@@ -163,8 +148,9 @@ pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, St
         Some(json_error) if json_error.line() as u64 > line => json_error.to_string(),
         _ => error,
     })?;
-    let used = documents.iter().map(memory_of).sum();
-    budget.left = budget.left.checked_sub(used).ok_or_else(too_much_memory)?;
+    for document in &documents {
+        budget.take_json(&document.to_string())?;
+    }
     Ok(documents)
 }
 
@@ -343,7 +329,7 @@ mod tests {
         let yaml = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n";
         for text in [object, yaml] {
             let value = documents(text, &mut MemoryBudget::default()).unwrap();
-            let needed: usize = value.iter().map(memory_of).sum();
+            let needed: usize = value.iter().map(|it| json_memory(&it.to_string())).sum();
             let mut budget = MemoryBudget { left: 7 * needed };
             let read = (0..100).map_while(|_| documents(text, &mut budget).ok());
             let read = read.count();

@@ -42,7 +42,7 @@ impl StatusSink for StatusWriter {
                         name = %write.name,
                         "a status was not written because the rule set has changed"
                     );
-                    StatusAnswer::Conflict
+                    StatusAnswer::Failed
                 }
                 Err(error) => {
                     tracing::warn!(name = %write.name, %error, "a status could not be written");
@@ -122,10 +122,7 @@ mod tests {
         let changed = cluster.get(PATH).expect("the rule set is stored");
         cluster.put(PATH, changed);
         let newer = version(&cluster);
-        assert_eq!(
-            write(&cluster, before.clone()).await,
-            StatusAnswer::Conflict
-        );
+        assert_eq!(write(&cluster, before.clone()).await, StatusAnswer::Failed);
         assert_eq!(version(&cluster), newer);
         cluster.delete(PATH);
         assert_eq!(write(&cluster, before).await, StatusAnswer::Written(None));

@@ -127,7 +127,7 @@ impl Sink {
             return StatusAnswer::Written(None);
         };
         if write.version != Some(version.to_string()) {
-            return StatusAnswer::Conflict;
+            return StatusAnswer::Failed;
         }
         *version += 1;
         StatusAnswer::Written(Some(version.to_string()))
