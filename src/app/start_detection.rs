@@ -14,7 +14,7 @@ use crate::persist::UnsyncedRuleSets;
 use crate::rules::{Controller, Inputs, Outputs, SyncState, compile_on_thread};
 use crate::tracker_task::{ActivityWriter, send_gaps};
 use aggregated_apiserver::serve::Readiness;
-use ifo_engine::rules::{EvaluationTime, RuleSetsWithoutBook};
+use ifo_engine::rules::EvaluationTime;
 use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +144,11 @@ async fn watch_sync_state(
             // controller sent this value.
             let state = sync.borrow_and_update().clone();
             if let Some(without_book) = state.without_book {
-                send_rule_sets_and_flush(without_book, &tracker).await;
+                // These calls fail only if the leadership term is ending.
+                let (done, flushed) = oneshot::channel();
+                let _ = tracker.send(Message::AllRuleBooksSent(without_book)).await;
+                let _ = tracker.send(Message::Flush(done)).await;
+                let _ = flushed.await;
                 readiness.set_synced();
                 let before = unsynced_rule_sets.send_replace(Some(state.unsynced));
                 if before.is_none() {
@@ -157,22 +161,4 @@ async fn watch_sync_state(
         }
     };
     tokio::join!(late, following);
-}
-
-/// Tells the tracker that the controller has read all rule sets, and which of them are in no rule
-/// book. Returns after the tracker has processed this message and all earlier messages.
-async fn send_rule_sets_and_flush(
-    without_book: Arc<RuleSetsWithoutBook>,
-    tracker: &mpsc::Sender<Message>,
-) {
-    let (done, flushed) = oneshot::channel();
-    for message in [
-        Message::AllRuleBooksSent(without_book),
-        Message::Flush(done),
-    ] {
-        if tracker.send(message).await.is_err() {
-            return;
-        }
-    }
-    let _ = flushed.await;
 }

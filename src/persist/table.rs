@@ -75,8 +75,6 @@ pub(super) struct Table {
     created: Timestamp,
     /// True while the watch of the custom resources works, and all of them are known.
     is_synced: bool,
-    /// True if a request has succeeded.
-    has_succeeded: bool,
     /// The longest pause that a failure in this round requires.
     pause: Duration,
     /// The time of the first failure since all writes last worked, and the latest failure.
@@ -90,7 +88,6 @@ impl Table {
             rows: BTreeMap::new(),
             created: clock::now(),
             is_synced: false,
-            has_succeeded: false,
             pause: Duration::ZERO,
             failing: None,
         }
@@ -147,7 +144,7 @@ impl Table {
             Raw::Synced => {
                 let unlisted = self.rows.values_mut().filter(|row| !row.is_listed);
                 unlisted.for_each(Row::record_absence);
-                (self.is_synced, self.has_succeeded) = (true, true);
+                self.is_synced = true;
             }
             Raw::Lost(reason) => {
                 let failure = StoreFailure::of_gap(reason);
@@ -215,14 +212,11 @@ impl Table {
         result: Result<Option<Revision>, StoreFailure>,
         now: Instant,
     ) {
-        match &result {
-            Ok(_) => self.has_succeeded = true,
-            Err(failure) => {
-                if let StoreFailure::Throttled(after) = failure {
-                    self.pause = self.pause.max(*after).min(MAX_PAUSE);
-                }
-                self.process_failure(failure, now);
+        if let Err(failure) = &result {
+            if let StoreFailure::Throttled(after) = failure {
+                self.pause = self.pause.max(*after).min(MAX_PAUSE);
             }
+            self.process_failure(failure, now);
         }
         let most = self.settings.requeue;
         if let Some(row) = self.rows.get_mut(&job.name) {
@@ -252,7 +246,7 @@ impl Table {
         now + std::mem::take(&mut self.pause).max(ROUND_INTERVAL)
     }
 
-    /// Returns the verdict of the recent requests. Returns None if no request has succeeded yet, or if
+    /// Returns the verdict of the recent requests. Returns None if the watch has not begun, or if
     /// requests have failed only for a short time.
     pub fn verdict(&self, now: Instant) -> Option<PersistVerdict> {
         match &self.failing {
@@ -261,7 +255,7 @@ impl Table {
             {
                 Some(PersistVerdict::failing(failure))
             }
-            None if self.has_succeeded => Some(PersistVerdict::working()),
+            None if self.is_synced => Some(PersistVerdict::working()),
             _ => None,
         }
     }

@@ -81,9 +81,6 @@ pub enum LinkError {
          /peer, and to list and watch inflightoperations.live.ifo.kubevirt.io"
     )]
     NotAuthorized(String),
-    /// The other replica answered with another error.
-    #[error("the leader refuses the request: {0}")]
-    Refused(String),
     /// The `APIService` of this server does not exist, or has no `caBundle`. So the certificate of
     /// the leader cannot be verified.
     #[error("the APIService is not registered, or has no caBundle")]
@@ -226,7 +223,7 @@ fn of_code(code: u16) -> LinkError {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             LinkError::NotAuthorized(status.to_string())
         }
-        status => LinkError::Refused(status.to_string()),
+        status => LinkError::Failed(format!("the leader refuses the request: {status}")),
     }
 }
 
@@ -312,7 +309,7 @@ mod tests {
         assert_eq!(error(410), LinkError::Gone);
         assert_eq!(error(421), LinkError::AnotherTerm);
         assert!(matches!(error(401), LinkError::NotAuthorized(_)));
-        assert!(matches!(error(500), LinkError::Refused(_)));
+        assert!(matches!(error(500), LinkError::Failed(_)));
         for broken in ["", "{}", r#"{"type":"ADDED","object":{"metadata":{}}}"#] {
             assert!(change(broken).is_err(), "{broken}");
         }

@@ -19,7 +19,6 @@ mod queries;
 use super::link::LinkError;
 use super::{Leadership, ReplicaRole, Term};
 use crate::index::{IndexReader, Rv};
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
@@ -107,9 +106,8 @@ struct TimedState {
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
-    /// The time from which this replica is unready if the kube-apiserver does not answer. It is set by
-    /// the first Lease request since the kube-apiserver last answered one.
-    unready_at: Option<Instant>,
+    /// The time from which this replica is unready, unless the kube-apiserver answers before.
+    unready_at: Instant,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
     /// streams of changes to the followers end when the token is cancelled.
@@ -117,12 +115,6 @@ struct TimedState {
     /// None if this replica has not led yet, has stopped leading without releasing the Lease, or is
     /// shutting down.
     served: Option<(Term, CancellationToken)>,
-}
-
-impl fmt::Debug for ReplicaStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReplicaStatus").finish_non_exhaustive()
-    }
 }
 
 impl ReplicaStatus {
@@ -144,7 +136,7 @@ impl ReplicaStatus {
                 interruption: None,
                 unreached: None,
                 last_peer_query: None,
-                unready_at: None,
+                unready_at: now,
                 served: None,
             }),
         }))
@@ -279,7 +271,7 @@ impl ReplicaStatus {
         // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
         // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
         let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
-        let is_lost = state.unready_at? < Instant::now();
+        let is_lost = state.unready_at < Instant::now();
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
@@ -296,15 +288,10 @@ impl ReplicaStatus {
         (!reasons.is_empty()).then(|| reasons.join(": "))
     }
 
-    /// Records that the election sends a request to the kube-apiserver.
-    pub(super) fn asks_cluster(&self, renew_deadline: Duration) {
-        let unready_at = Instant::now() + UNREADY_WITHOUT_ANSWER.max(2 * renew_deadline);
-        self.state().unready_at.get_or_insert(unready_at);
-    }
-
     /// Records that the kube-apiserver has answered a request of the election.
-    pub(super) fn cluster_answered(&self) {
-        self.state().unready_at = None;
+    pub(super) fn cluster_answered(&self, renew_deadline: Duration) {
+        let limit = UNREADY_WITHOUT_ANSWER.max(2 * renew_deadline);
+        self.state().unready_at = Instant::now() + limit;
     }
 
     /// Returns true if this replica leads.

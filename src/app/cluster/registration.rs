@@ -17,12 +17,10 @@
 use crate::config::Serve;
 use crate::replicate::{OWNER, owner};
 use aggregated_apiserver::serve::Readiness;
-use futures::StreamExt as _;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -33,14 +31,9 @@ use tokio::sync::watch;
 /// The `APIService` that points to this server.
 pub(super) const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
-/// Time between a failed attempt to write the `APIService` and the next attempt. An administrator
-/// can grant missing permissions at any time. The server receives no event about this, so it
-/// retries.
-const RETRY_DELAY: Duration = Duration::from_mins(1);
-
-/// Delay after a write. Another client and this server may overwrite each other's changes. Each
-/// change causes a check, so the delay limits the rate of these writes.
-const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
+/// Interval at which the task checks the `APIService`. An administrator can change it, and can grant
+/// missing permissions, at any time.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Interval at which the task checks if a readiness probe of this replica has succeeded.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
@@ -85,36 +78,17 @@ impl Registration {
         }
     }
 
-    /// Checks the `APIService` after each of its changes. Never ends.
-    ///
-    /// Only the first failure is logged. The next attempt follows after [`RETRY_DELAY`].
+    /// Checks the `APIService` regularly. Never ends. Only the first failure is logged.
     pub(super) async fn keep(mut self, readiness: Arc<Readiness>) {
         while self.desired.is_some() && !readiness.was_ready() {
             tokio::time::sleep(READINESS_INTERVAL).await;
         }
-        let only = watcher::Config::default().fields(&format!("metadata.name={}", self.name));
-        let mut events = watcher(self.registrations.clone(), only)
-            .default_backoff()
-            .boxed();
-        while let Some(event) = events.next().await {
-            // The errors of this watch are not logged, because other tasks also watch `APIService`s
-            // and log the same causes. These tasks are discovery (at the level `debug`) and, if it
-            // runs, the task `caBundle`.
-            if matches!(event, Err(_) | Ok(watcher::Event::Init)) {
-                continue;
+        loop {
+            if let Err(error) = self.check().await {
+                self.log_once(&error);
             }
-            let has_written = loop {
-                match self.check().await {
-                    Ok(has_written) => break has_written,
-                    Err(error) => self.log_once(&error),
-                }
-                tokio::time::sleep(RETRY_DELAY).await;
-            };
-            if has_written {
-                tokio::time::sleep(DELAY_AFTER_WRITE).await;
-            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
         }
-        std::future::pending::<()>().await;
     }
 
     fn log_once(&mut self, error: &kube::Error) {
@@ -141,11 +115,11 @@ impl Registration {
         }
     }
 
-    /// Reads the `APIService`. Creates or changes it if necessary, and then returns true.
-    async fn check(&self) -> Result<bool, kube::Error> {
+    /// Reads the `APIService`. Creates or changes it if necessary.
+    async fn check(&self) -> Result<(), kube::Error> {
         let found = self.registrations.get_opt(self.name).await?;
         let Some(mut object) = (self.desired.clone()).or(found.is_some().then(|| json!({}))) else {
-            return Ok(false);
+            return Ok(());
         };
         let mut owners: Vec<_> = owner(&self.roles).await?.into_iter().collect();
         let written = if let Some(found) = found {
@@ -158,7 +132,7 @@ impl Registration {
             let mut changed = found.clone();
             json_patch::merge(&mut changed, &object);
             if changed == found {
-                return Ok(false);
+                return Ok(());
             }
             let (params, patch) = (PatchParams::default(), Patch::Merge(object));
             let patched = self.registrations.patch(self.name, &params, &patch).await;
@@ -169,12 +143,11 @@ impl Registration {
         };
         match written {
             Ok(how) => tracing::info!(name = self.name, "APIService {how}"),
-            // Another client has deleted, created or changed the `APIService` after the read. The
-            // watch delivers an event.
+            // Another client has deleted, created or changed the `APIService` after the read.
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
             Err(error) => return Err(error),
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Creates the `APIService` with the CA bundle of this replica, so that the kube-apiserver can

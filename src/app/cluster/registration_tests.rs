@@ -97,9 +97,6 @@ async fn a_changed_apiservice_is_repaired_and_foreign_fields_are_kept() {
     let cluster = cluster();
     start(&cluster).set_was_ready();
     eventually("the APIService", || cluster.get(PATH).is_some()).await;
-    // The simulation sends only the changes that are made after the start of the watch.
-    tokio::time::sleep(Duration::from_secs(5)).await;
-
     let mut changed = cluster.get(PATH).expect("it exists");
     changed["spec"]["service"]["name"] = json!("other");
     changed["spec"]["caBundle"] = json!("b3RoZXI=");
@@ -131,7 +128,7 @@ async fn a_refused_creation_is_tried_again() {
     let cluster = cluster();
     cluster.refuse(Method::POST, "/apiservices", 403);
     start(&cluster).set_was_ready();
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
     assert!(cluster.get(PATH).is_none());
     eventually("the APIService", || cluster.get(PATH).is_some()).await;
 }

@@ -96,19 +96,18 @@ impl Election {
     }
 
     /// Sends a request for the Lease with the time limit `limit`, and returns its answer. Records the
-    /// times of the request and of the answer in the status of this replica.
+    /// time of the answer in the status of this replica.
     async fn within<T>(
         &self,
         limit: Duration,
         request: impl Future<Output = kube::Result<T>>,
     ) -> kube::Result<T> {
-        let renew_deadline = self.inputs.timing.renew_deadline;
-        self.inputs.status.asks_cluster(renew_deadline);
         let late = || kube::Error::Service(io::Error::other("no answer in time").into());
         let answer = timeout(limit, request).await;
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if matches!(answer, Ok(_) | Err(kube::Error::Api(_))) {
-            self.inputs.status.cluster_answered();
+            let renew_deadline = self.inputs.timing.renew_deadline;
+            self.inputs.status.cluster_answered(renew_deadline);
         }
         answer
     }

@@ -75,9 +75,7 @@ impl ReplicaStatus {
                     continue;
                 }
                 // The other replica is reachable, but its answer is not usable.
-                Ok(_) | Err(LinkError::Refused(_) | LinkError::NotAuthorized(_)) => {
-                    unanswered = 0;
-                }
+                Ok(_) => unanswered = 0,
                 Err(error) => {
                     unanswered += 1;
                     if error == LinkError::AnotherTerm || unanswered >= MAX_UNANSWERED_QUERIES {

@@ -66,34 +66,3 @@ fn lists_beside_a_fast_writer_are_exact() {
     drop(states);
     worker.join().unwrap();
 }
-
-#[test]
-fn lists_finish_beside_a_writer_that_overflows_the_ring() {
-    let (mut writer, reader) = store(Bounds { bytes: 0, ..MANY });
-    let fill: Vec<_> = (0..200).map(|n| put("a", &n.to_string(), 0)).collect();
-    mint(&mut writer, fill);
-    let done = Arc::new(AtomicBool::new(false));
-    let worker = std::thread::spawn({
-        let done = done.clone();
-        move || {
-            for n in 1_u64.. {
-                if done.load(Ordering::Relaxed) {
-                    return;
-                }
-                let both = vec![put("a", "1", n), put("a", "99", n)];
-                mint(&mut writer, both);
-            }
-        }
-    });
-    for _ in 0..500 {
-        let (_, entries) = reader.list(&DEFAULT, ReadVersion::Latest).unwrap();
-        let of = |name: &str| {
-            let entry = entries.iter().find(|e| &*e.key().name == name).unwrap();
-            summaries(std::slice::from_ref(entry)).remove(0).2
-        };
-        assert_eq!(entries.len(), 200);
-        assert_eq!(of("1"), of("99"), "a list must not contain half a batch");
-    }
-    done.store(true, Ordering::Relaxed);
-    worker.join().unwrap();
-}
