@@ -16,7 +16,7 @@ use super::filter_check;
 use super::list::{FormatArgs, WorkArgs, names, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts, OperationKey};
 use super::operation_source::OperationSource;
-use super::output::{Format, complain, print, print_error_line};
+use super::output::{Format, print, print_error_line};
 use super::problem::Problem;
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
@@ -126,10 +126,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight).await?;
-    let (mut operations, note) = records::completed_operations(&source).await?;
-    if let Some(note) = note {
-        complain("note", note);
-    }
+    let mut operations = records::completed_operations(&source).await?;
     let oldest_end = operations
         .iter()
         .filter_map(OperationFacts::completed)

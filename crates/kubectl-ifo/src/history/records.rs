@@ -3,36 +3,38 @@
 
 use crate::operation::InFlightOperation;
 use crate::operation_source::{OperationSource, Served, decode, escape};
+use crate::output::complain;
 use crate::problem::Problem;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live, record};
 use std::collections::HashSet;
 
-/// Reads all completed operations in the namespaces of `source`, and the notes for the user about
-/// parts that could not be read.
+/// Reads all completed operations in the namespaces of `source`. Prints notes about parts that could
+/// not be read.
 pub(super) async fn completed_operations(
     source: &OperationSource,
-) -> Result<(Vec<InFlightOperation>, Option<String>), Problem> {
+) -> Result<Vec<InFlightOperation>, Problem> {
     let records = records(source, "").await;
     let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
-    let resource = Served::Crs.resource();
     let read = |item: &str| decode(item).map(Some);
-    let custom = source.server.all(&path, "", read).await;
-    let (custom, note) = match custom {
-        Ok(custom) => (custom, None),
+    let custom = match source.server.all(&path, "", read).await {
+        Ok(custom) => custom,
         Err(problem) if source.served == Served::Crs => return Err(problem),
         // Persistence mode is off, or the user may read only records.
-        Err(Problem::NotFound(_) | Problem::Forbidden { .. }) => (Vec::new(), None),
+        Err(Problem::NotFound(_) | Problem::Forbidden { .. }) => Vec::new(),
         Err(problem) => {
             let note = "custom resources may reach further back, but they cannot be read";
-            (Vec::new(), Some(format!("{note}: {problem}")))
+            complain("note", format!("{note}: {problem}"));
+            Vec::new()
         }
     };
-    let (mut all, note) = match records {
+    let mut all = match records {
         Err(problem @ Problem::NotFound(_)) if !custom.is_empty() => {
+            let resource = Served::Crs.resource();
             let note = format!("{problem}; showing the objects of {resource}");
-            (Vec::new(), Some(note))
+            complain("note", note);
+            Vec::new()
         }
-        records => (records?, note),
+        records => records?,
     };
     // A custom resource has the UID of the operation that it stores.
     let uids: HashSet<Text> = all.iter().map(|it| it.metadata.uid.clone()).collect();
@@ -41,7 +43,7 @@ pub(super) async fn completed_operations(
         .into_iter()
         .filter(|it| it.status.completed.is_some());
     all.extend(ended.filter(|it| is_new(&it.metadata.uid)));
-    Ok((all, note))
+    Ok(all)
 }
 
 /// Reads the records that a field selector selects. Empty if the operations come from custom

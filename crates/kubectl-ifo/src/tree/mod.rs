@@ -153,25 +153,17 @@ impl TreeView {
         let mut forest = Forest::new(&graph, tops.as_deref(), &is_included);
         self.is_empty = forest.components.is_empty();
         forest.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
-        self.format(&forest, shown)
-    }
-
-    fn format(
-        &self,
-        forest: &Forest<'_>,
-        shown: &WatchOutputInputs,
-    ) -> Result<TerminalText, Problem> {
-        if self.format.is_data() {
-            return encode(forest, self.format);
+        match self.format {
+            Format::Json | Format::Yaml => encode(&forest, self.format),
+            Format::Name => Ok(names(forest.operations())),
+            Format::Table | Format::Wide => {
+                let style = TextStyle {
+                    screen: shown.screen,
+                    ..self.style.clone()
+                };
+                Ok(draw(&forest, shown.now, &style))
+            }
         }
-        if self.format == Format::Name {
-            return Ok(names(forest.operations()));
-        }
-        let style = TextStyle {
-            screen: shown.screen,
-            ..self.style.clone()
-        };
-        Ok(draw(forest, shown.now, &style))
     }
 }
 
