@@ -1,5 +1,5 @@
 //! Defines the columns in which operations are shown. Several commands share these columns, such as
-//! `list` and `top`. `--sort-by` accepts the headers of all columns except `COMPLETED`.
+//! `list` and `top`. `--sort-by` accepts the headers of [`ALL_COLUMNS`].
 //!
 //! For each column, this module defines the header, the text of a cell, and the order in which the
 //! column sorts operations.
@@ -48,20 +48,13 @@ use OperationColumn::{
 const DEFAULT_COLUMNS: &[OperationColumn] =
     &[Namespace, Subject, Operation, State, Progress, Age, Message];
 
-/// The columns of `-O wide`, from left to right.
-const ALL_COLUMNS: &[OperationColumn] = &[
+/// The columns of `-O wide`, from left to right. Operations can be sorted by all of them.
+pub(super) const ALL_COLUMNS: &[OperationColumn] = &[
     Namespace, Subject, Operation, State, Progress, Age, Expected, Estimate, Nodes, Name,
     Component, RuleSet, Initiator, Reason, Started, Completed, Message,
 ];
 
 impl OperationColumn {
-    /// Returns the columns by which operations can be sorted. The column with the completion time is
-    /// missing, because operations in flight have no completion time.
-    pub(super) fn sortable() -> impl Iterator<Item = Self> {
-        let all = ALL_COLUMNS.iter().copied();
-        all.filter(|it| *it != Completed)
-    }
-
     /// Returns the header: the name of the column in capital letters.
     pub(super) fn header(self) -> String {
         format!("{self:?}").to_uppercase()

@@ -178,10 +178,11 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
         |it: &InFlightOperation| names.is_empty() || names.contains(&&*it.metadata.name);
     operations.retain(is_selected);
     let is_listed = |name: &str| operations.iter().any(|it| it.metadata.name == *name);
-    let mut missing = Vec::new();
-    for name in names.iter().filter(|it| !is_listed(it)) {
-        missing.push(not_found(&source, name).await);
-    }
+    let missing = names.iter().filter(|it| !is_listed(it)).map(|name| {
+        let hint = "see: kubectl ifo list -A -O name";
+        Problem::NotFound(format!("operation {name:?} not found; {hint}"))
+    });
+    let mut missing: Vec<Problem> = missing.collect();
     if operations.is_empty() {
         report_missing(std::mem::take(&mut missing))?;
     }
@@ -233,18 +234,6 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
         _ => "",
     };
     format!("note: {incomplete}{hint}")
-}
-
-/// Returns the error for an argument of `get` that names no listed operation.
-async fn not_found(source: &OperationSource, name: &str) -> Problem {
-    let all = source.unfiltered().list().await.unwrap_or_default();
-    let found = all.iter().find(|it| *it.metadata.name == *name);
-    Problem::NotFound(match found.map(OperationFacts::place_name) {
-        Some(place) => {
-            format!("operation {name:?} exists, but the filters exclude it: its subject is {place}")
-        }
-        None => format!("there is no operation {name:?}; see: kubectl ifo list -A -O name"),
-    })
 }
 
 /// The kind of the rows of a table.

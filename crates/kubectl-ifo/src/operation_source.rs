@@ -154,16 +154,6 @@ impl OperationSource {
         Ok((source, listed?))
     }
 
-    /// Returns a source for all operations, active and completed. The new source does not use `-n`.
-    /// Its API and its field `namespaces` stay the same.
-    pub(super) fn unfiltered(&self) -> Self {
-        Self {
-            served: self.served,
-            namespaces: self.namespaces.clone(),
-            ..Self::new(self.server.clone(), Filters::all_in(None))
-        }
-    }
-
     /// Returns the reason why operations may be missing from the newest list. None if no reason is
     /// known.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {

@@ -1,6 +1,6 @@
 //! Sorts operations by the value of `--sort-by`, which is a column or a JSONPath as in kubectl.
 
-use super::columns::OperationColumn;
+use super::columns::{ALL_COLUMNS, OperationColumn};
 use super::operation::InFlightOperation;
 use super::operation_source::encode;
 use super::problem::Problem;
@@ -68,10 +68,13 @@ impl SortBy {
         }
         let column = match path.to_ascii_lowercase().as_str() {
             "phase" => Some(OperationColumn::State),
-            name => OperationColumn::sortable().find(|it| it.header().eq_ignore_ascii_case(name)),
+            name => {
+                let mut all = ALL_COLUMNS.iter().copied();
+                all.find(|it| it.header().eq_ignore_ascii_case(name))
+            }
         };
         column.map(Self::Column).ok_or_else(|| {
-            let columns = OperationColumn::sortable().map(|it| it.header().to_lowercase());
+            let columns = ALL_COLUMNS.iter().map(|it| it.header().to_lowercase());
             let columns = columns.collect::<Vec<_>>().join(", ");
             format!(
                 "{text:?} is no column (kind, {columns}) and no JSONPath such as .status.progress"

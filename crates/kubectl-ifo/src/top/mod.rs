@@ -24,7 +24,7 @@ use super::filter::{Filters, StateArgs};
 use super::filter_check;
 use super::list::{WorkArgs, incomplete_line, print_incomplete};
 use super::operation::OperationKey;
-use super::operation_source::{OperationChange, OperationFollower, OperationSource, Served};
+use super::operation_source::{OperationChange, OperationFollower, OperationSource};
 use super::output::Format;
 use super::problem::Problem;
 use super::reprint::with_later_changes;
@@ -134,17 +134,13 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     ended
 }
 
-/// Describes the filters in one line, such as `all namespaces, --component kubevirt`. If the
-/// operations are read from custom resources, the line also names the API group.
+/// Describes the filters in one line, such as `all namespaces, --component kubevirt`.
 fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = filters.flags();
     if filters.namespace.is_none() {
         let readable = source.namespaces.as_ref();
         let all = readable.map_or("all".to_owned(), |it| it.len().to_string());
         parts.insert(0, format!("{all} namespaces"));
-    }
-    if source.served == Served::Crs {
-        parts.push(format!("CRs of {}", source.served.group()));
     }
     parts.join(", ")
 }

@@ -3,7 +3,7 @@
 //! The model changes when the user presses a key, and when an operation or the connection changes.
 //! The module `view` draws the model. This module does no I/O.
 
-use crate::columns::OperationColumn;
+use crate::columns::{ALL_COLUMNS, OperationColumn};
 use crate::describe::DescribedFacts;
 use crate::filter::Filters;
 use crate::list::incomplete_line;
@@ -227,7 +227,9 @@ impl Model {
 
 /// Returns true if the texts of an operation contain all `words`, which are in lower case.
 fn contains_all(operation: &InFlightOperation, words: &[&str], now: Timestamp) -> bool {
-    let texts = OperationColumn::sortable().map(|it| it.text(operation, now).to_lowercase());
+    let texts = ALL_COLUMNS
+        .iter()
+        .map(|it| it.text(operation, now).to_lowercase());
     let texts: Vec<String> = texts.collect();
     words
         .iter()
