@@ -113,7 +113,7 @@ async fn silent_connections_are_closed() {
 /// The first bytes that an HTTP/2 client sends: its preface and an empty SETTINGS frame. The tests
 /// below write HTTP/2 frames themselves, because HTTP libraries do not send invalid sequences of
 /// frames.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -229,12 +229,14 @@ async fn wait_for_watches(demo: &Demo, number: usize) {
     .await;
 }
 
-/// The first frame of the server is a SETTINGS frame. Each setting has a number of two bytes and a value
-/// of four bytes (RFC 9113, 6.5).
+/// After the preface of the client, the first frame of the server is a SETTINGS frame. Each setting has a
+/// number of two bytes and a value of four bytes (RFC 9113, 6.5).
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_announces_its_limits_of_streams_and_headers() {
     let demo = Demo::start(&[]).await;
     let mut stream = tls(&demo, b"h2").await;
+    stream.write_all(PREFACE).await.unwrap();
+    stream.flush().await.unwrap();
     let mut head = [0; 9];
     stream.read_exact(&mut head).await.unwrap();
     assert_eq!(head[3], SETTINGS);

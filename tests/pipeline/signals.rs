@@ -3,11 +3,11 @@
 
 use crate::demo::{Demo, Process};
 use crate::fake_apiserver::FakeApiServer;
-use crate::hostile_connections::tls;
+use crate::hostile_connections::{PREFACE, tls};
 use crate::running_server::{CertificateSource, RunningServer, command, write_files};
 use kube::Client;
 use std::path::Path;
-use tokio::io::AsyncReadExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Asserts that this signal stops the server at once with exit code 0. If the server had no signal
@@ -112,7 +112,9 @@ async fn a_demo_stops_without_waiting_for_idle_clients() {
     let port = demo.config.cluster_url.port_u16().unwrap();
     let _tcp = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     let mut idle = tls(&demo, b"h2").await;
-    // The server sends its SETTINGS frame after the TLS handshake. This read waits for the frame.
+    // The server sends its SETTINGS frame after the preface. This read waits for the frame.
+    idle.write_all(PREFACE).await.unwrap();
+    idle.flush().await.unwrap();
     idle.read_exact(&mut [0; 9]).await.unwrap();
     demo.signal("TERM");
     assert_eq!(

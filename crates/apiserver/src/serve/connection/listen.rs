@@ -84,7 +84,14 @@ pub async fn serve(
     }
     drop(listener);
     tasks.close();
-    tasks.wait().await;
+    if timeout(CLOSE_TIMEOUT / 2, tasks.wait()).await.is_err() {
+        let open = tasks.len();
+        tracing::warn!(
+            open,
+            "connections are still open at shutdown; they are closed soon"
+        );
+        tasks.wait().await;
+    }
 }
 
 /// Waits for the next connection, and takes a slot for it.
@@ -167,12 +174,6 @@ async fn serve_connection(
         accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted??,
     };
     let session = stream.get_ref().1;
-    // The TLS handshake has negotiated the protocol. The automatic detection of hyper-util would
-    // wait for the first bytes of the client.
-    let settings = match session.alpn_protocol() {
-        Some(b"h2") => http_settings().http2_only(),
-        _ => http_settings().http1_only(),
-    };
     let certificates = session.peer_certificates().unwrap_or_default().iter();
     let handler = Arc::new(RequestHandler {
         router,
@@ -185,6 +186,8 @@ async fn serve_connection(
         let handler = Arc::clone(&handler);
         hyper::service::service_fn(move |request| Arc::clone(&handler).answer(request))
     };
+    // hyper-util recognizes the protocol by the first bytes of the client.
+    let settings = http_settings();
     let requests = settings.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut requests = Box::pin(requests);
     let requests = async {
@@ -194,7 +197,7 @@ async fn serve_connection(
             () = client.wait_until_idle_timeout() => {}
         }
         // A client that has sent no request has no request to finish. A graceful end would wait for
-        // the preface of HTTP/2, which the client may not have sent yet.
+        // its first bytes.
         if !client.had_request() {
             return Ok(());
         }
