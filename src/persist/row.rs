@@ -136,54 +136,43 @@ impl Row {
         is_stopping: bool,
         now: Instant,
     ) -> Option<Instant> {
-        // If an operation changes while its write is due but has not started, the write keeps its
-        // due time. So frequent changes do not delay the write.
-        let waiting_since = self.due.filter(|since| *since <= now);
-        let due = self.next_due(settings, is_stopping, now).filter(|_| !keep);
-        self.due = due.map(|due| waiting_since.unwrap_or(due));
-        if self.due.is_none() {
-            // The failed write is not repeated, for example because the operation has ended.
-            self.failures = 0;
-        }
-        let not_before = self.not_before.filter(|_| !is_stopping);
-        let orphaned = self.due.filter(|_| self.is_orphan);
-        let orphaned = orphaned.map(|since| since + ORPHAN_DELAY);
-        self.due
-            .max(not_before)
-            .max(orphaned)
-            .filter(|_| self.due.is_some())
-    }
-
-    /// Returns the due time of the next write, before the back-off and the delay of orphans are added.
-    /// Returns None if no write is needed.
-    fn next_due(
-        &self,
-        settings: &PersistSettings,
-        is_stopping: bool,
-        now: Instant,
-    ) -> Option<Instant> {
-        let Some(wanted) = &self.wanted else {
-            return self.stored.is_some().then_some(now);
-        };
-        let is_completed = self.is_completed();
-        // If completed operations are not retained, the index removes this operation soon, and the
-        // custom resource is then deleted. So no write of the end is needed.
-        if self.is_written() || is_completed && !settings.retain {
+        if keep || !self.needs_write(settings.retain) {
+            // A failed write is not repeated, for example because the operation has ended.
+            (self.due, self.failures) = (None, 0);
             return None;
         }
-        match &self.stored {
-            None if is_completed && self.is_abandoned => None,
+        let mut due = now;
+        if let Some(wanted) = &self.wanted
+            && !self.is_completed()
+            && !is_stopping
+        {
             // The time of the last write also counts if the custom resource is missing. So if another
             // controller always deletes it, this leader creates it again only once in each period.
-            stored if !is_completed && !is_stopping => {
-                let resync_at = self.written.map_or(now, |at| at + settings.resync);
-                let is_settling = stored.is_some() && wanted.status.state == State::Settling;
-                let settling_since = self.unchanged_since.filter(|_| is_settling);
-                let settling_at = settling_since.map(|since| since + settings.settling);
-                Some(settling_at.map_or(resync_at, |at| at.max(resync_at)))
+            due = self.written.map_or(now, |at| at + settings.resync);
+            if self.stored.is_some() && wanted.status.state == State::Settling {
+                let since = self.unchanged_since.unwrap_or(now);
+                due = due.max(since + settings.settling);
             }
-            _ => Some(now),
         }
+        // If an operation changes while its write is due but has not started, the write keeps its
+        // due time. So frequent changes do not delay the write.
+        let due = self.due.filter(|since| *since <= now).unwrap_or(due);
+        self.due = Some(due);
+        let not_before = self.not_before.filter(|_| !is_stopping);
+        let orphaned = self.is_orphan.then_some(due + ORPHAN_DELAY);
+        Some(due).max(not_before).max(orphaned)
+    }
+
+    /// Returns true if the custom resource differs from the wanted state, and a write must follow.
+    fn needs_write(&self, retain: bool) -> bool {
+        if self.wanted.is_none() {
+            return self.stored.is_some();
+        }
+        // If completed operations are not retained, the index removes this operation soon, and the
+        // custom resource is then deleted. So no write of the end is needed.
+        let is_deleted_by_user = self.stored.is_none() && self.is_abandoned;
+        let is_left = self.is_completed() && (!retain || is_deleted_by_user);
+        !is_left && !self.is_written()
     }
 
     /// Records the result of a write that has applied `written`, or deleted the custom resource.

@@ -59,26 +59,17 @@ use super::leases::Leases;
 use super::{Leadership, ReplicaRole, ReplicaStatus, Term};
 use crate::clock;
 use crate::clock::BootTime;
-use crate::index::Rv;
 use crate::telemetry::Metrics;
 use ifo_client::error_text::chain;
 use jiff::Timestamp;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
-use tokio::time::sleep;
+use tokio::time::timeout;
 
 /// The largest number of attempts to write the Lease without a pause. If another client has changed
 /// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
 /// once. After this number of attempts, this replica waits for one retry period.
 const MAX_FAST_CONFLICTS: usize = 5;
-
-/// The time between two reads of the Lease after the leader has released it, while this replica lacks
-/// changes of the leader. This replica then acquires the Lease soon after it has copied the changes.
-const RELEASED_PERIOD: Duration = Duration::from_millis(50);
-
-/// The shortest time between two reads of the Lease that [`ReplicaStatus::wake`] requests.
-const WAKE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The settings of the election, and the parts of this replica with which it works.
 pub struct ElectionInputs {
@@ -155,7 +146,8 @@ impl Election {
         loop {
             let pause = self.turn().await;
             self.publish();
-            self.wait(pause, &mut stops).await;
+            // When `stops` receives a final version, this replica must release the Lease.
+            let _ = timeout(pause, stops.changed()).await;
         }
     }
 
@@ -199,7 +191,11 @@ impl Election {
                     self.end_leadership(reason);
                     return Ok(Duration::ZERO);
                 }
-                ElectionDecision::Wait(until) => return Ok(self.pause(until)),
+                ElectionDecision::Wait(until) => {
+                    let period = self.inputs.timing.retry_period;
+                    let left = until.map_or(period, |until| until.since(clock::boot()));
+                    return Ok(left.min(period));
+                }
             };
             match written {
                 Ok(()) if self.leading.is_some() => {
@@ -220,17 +216,6 @@ impl Election {
             }
         }
         Ok(self.inputs.timing.retry_period)
-    }
-
-    /// Returns the time until this replica, which does not lead, reads the Lease again. `until` is
-    /// the time at which this replica may acquire the Lease, if this time is known.
-    fn pause(&self, until: Option<BootTime>) -> Duration {
-        let released = self.seen.as_ref().and_then(|it| it.record.final_version());
-        let period = match released.filter(|_| self.final_version_at_stop().is_none()) {
-            Some(_) => RELEASED_PERIOD,
-            None => self.inputs.timing.retry_period,
-        };
-        until.map_or(period, |until| until.since(clock::boot()).min(period))
     }
 
     /// Renews the Lease, which this replica holds.
@@ -334,23 +319,6 @@ impl Election {
                 tracing::info!("the Lease can be read and written again");
             }
             self.logged_problem = problem;
-        }
-    }
-
-    /// Waits until the next turn of the election is due, at most for `pause`. When `stops` receives a
-    /// final version, the turn is due, because this replica must release the Lease.
-    async fn wait(&self, pause: Duration, stops: &mut watch::Receiver<Option<Rv>>) {
-        // The Lease will probably change soon. For example, the stream of changes from the leader has
-        // ended.
-        let woken = async {
-            sleep(WAKE_INTERVAL).await;
-            self.inputs.status.wake().notified().await;
-        };
-        tokio::select! {
-            biased;
-            Ok(()) = stops.changed() => {}
-            () = woken, if self.leading.is_none() => {}
-            () = sleep(pause) => {}
         }
     }
 }

@@ -96,9 +96,6 @@ pub(super) struct ElectionNote {
 /// not in the record. So an edit of them does not count as a renewal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct LeaseRecord {
-    /// The UID of the Lease, which changes if the Lease is deleted and created again. The UID is
-    /// read and never written.
-    pub uid: Option<String>,
     /// The holder, its renewals, and the lease duration.
     pub spec: LeaseSpec,
     /// The content of the annotation.
@@ -112,7 +109,6 @@ impl LeaseRecord {
         let note = annotations.and_then(|annotations| annotations.get(NOTE));
         let note = note.and_then(|text| serde_json::from_str(text).ok());
         Self {
-            uid: lease.metadata.uid.clone(),
             spec: lease.spec.clone().unwrap_or_default(),
             note: note.unwrap_or_default(),
         }

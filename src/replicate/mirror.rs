@@ -75,7 +75,6 @@ impl Mirror {
             let copied = self.copy(writer, leader).await;
             let ended = LinkError::Failed("the leader ended the stream".to_owned());
             let interruption = copied.err().unwrap_or(ended);
-            self.status.wake().notify_one();
             // If several consecutive attempts fail for the same reason, the reason is logged once.
             let reason = interruption.to_string();
             if reason != logged_reason {

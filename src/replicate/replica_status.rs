@@ -68,7 +68,6 @@ struct SharedReplicaStatus {
     role: watch::Sender<ReplicaRole>,
     in_sync: watch::Sender<Option<Term>>,
     final_version: watch::Sender<Option<Rv>>,
-    wake: Notify,
     /// Notified when a read waits for the next state query.
     query_wanted: Notify,
     /// The last answer of the leader. None while this replica sends no state queries, so that reads
@@ -126,7 +125,6 @@ impl ReplicaStatus {
             role: watch::Sender::new(ReplicaRole::Vacant(None)),
             in_sync: watch::Sender::default(),
             final_version: watch::Sender::default(),
-            wake: Notify::new(),
             query_wanted: Notify::new(),
             answer: watch::Sender::new(None),
             state: Mutex::new(TimedState {
@@ -173,12 +171,6 @@ impl ReplicaStatus {
     /// Then the election releases the Lease.
     pub(super) fn final_version(&self) -> &watch::Sender<Option<Rv>> {
         &self.0.final_version
-    }
-
-    /// Makes the election read the Lease soon. The mirror (the task that copies the leader's index)
-    /// calls `notify_one` each time that the copy is interrupted: the term may then be over.
-    pub(super) fn wake(&self) -> &Notify {
-        &self.0.wake
     }
 
     /// Waits until this replica has all changes that the leader had when this method was called.

@@ -151,7 +151,6 @@ impl Election {
                 mirrored: self.inputs.status.is_index_copied(),
                 ..ElectionNote::default()
             },
-            uid: None,
         };
         let left = own.leadership.until().since(sent);
         self.write(&record, left.min(self.request_timeout()))
