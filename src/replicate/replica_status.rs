@@ -134,7 +134,7 @@ impl ReplicaStatus {
                 interruption: None,
                 unreached: None,
                 last_peer_query: None,
-                unready_at: now,
+                unready_at: now + UNREADY_WITHOUT_ANSWER,
                 served: None,
             }),
         }))
