@@ -165,6 +165,9 @@ async fn errors_and_public_answers_are_limited_and_beyond_that_have_no_body() {
     assert_eq!(more.status(), StatusCode::FORBIDDEN);
     assert!(!more.headers().contains_key("content-type"));
     assert_eq!(text(more).await, "");
+    let probe = fixture.send(request("GET", "/livez", &[])).await;
+    assert_eq!(probe.status(), StatusCode::OK);
+    assert_eq!(text(probe).await, "");
     let more = fixture.send(request("GET", "/apis", &[])).await;
     assert_eq!(more.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(more.headers()["retry-after"], "1");

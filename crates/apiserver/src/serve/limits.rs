@@ -68,11 +68,15 @@ const MAX_REPLICA_REQUESTS: usize = 16;
 pub const MAX_AUTHENTICATING: usize = 200;
 
 /// Largest number of answers that are being sent to requests without a slot: refused requests,
-/// requests for public paths (paths without authentication) and health probes. Further errors have
-/// no body, and further requests for public paths get a 429. An error has at most 5 KB, or 20 KB if
-/// JSON escapes every character. Each other answer takes about 5 KB, because its body is short or
-/// shared by all answers.
-pub const MAX_SMALL_ANSWERS: usize = 500;
+/// requests for public paths (paths without authentication) and health probes. Further errors and
+/// answers to probes have no body, and further requests for other public paths get a 429. An error has
+/// at most 5 KB, or 20 KB if JSON escapes every character. Each other answer takes about 5 KB, because
+/// its body is short or shared by all answers.
+pub const MAX_SMALL_ANSWERS: usize = 400;
+
+/// The same number for the connections of the front proxy. So other clients cannot keep the
+/// kube-apiserver from reading discovery documents.
+const MAX_FRONT_PROXY_ANSWERS: usize = 100;
 
 /// The limits of requests and answers, with the slots that are in use.
 pub(super) struct LoadLimits {
@@ -83,7 +87,7 @@ pub(super) struct LoadLimits {
     /// Limits the WebSocket watches. Each of them also counts as a watch.
     pub websockets: Arc<ConcurrencyLimit>,
     pub replicas: Arc<ConcurrencyLimit>,
-    pub small_answers: Arc<Semaphore>,
+    pub small_answers: [Arc<Semaphore>; 2],
 }
 
 impl LoadLimits {
@@ -110,7 +114,8 @@ impl LoadLimits {
                 MAX_REPLICA_REQUESTS,
                 usize::MAX,
             ),
-            small_answers: Arc::new(Semaphore::new(MAX_SMALL_ANSWERS)),
+            small_answers: [MAX_SMALL_ANSWERS, MAX_FRONT_PROXY_ANSWERS]
+                .map(|most| Arc::new(Semaphore::new(most))),
         }
     }
 }

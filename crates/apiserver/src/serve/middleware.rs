@@ -6,6 +6,7 @@
 use super::admission::{Requested, Slot, admit};
 use super::answer::error_status::ErrorStatus;
 use super::answer::gzip;
+use super::connection::connections::ClientConnection;
 use super::connection::delivery::Delivery;
 use super::request::method_name;
 use super::request_log::{self, ClientAddress, LogLine};
@@ -21,6 +22,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
 
 /// Time limit for a client to read the answer to a refused request, to a request for a public path,
 /// or to a health probe. After this time, the server aborts the answer. So a slow client cannot
@@ -47,6 +49,7 @@ pub async fn process_request(
     let (mut parts, _) = request.into_parts();
     let (method, uri) = (parts.method.clone(), parts.uri.clone());
     let client = parts.extensions.get::<ClientAddress>().copied();
+    let connection = parts.extensions.get::<Arc<ClientConnection>>().cloned();
     // The kube-apiserver sends `x-remote-user` in the requests that it forwards. It adds the
     // headers `Audit-ID` and `Cache-Control` to the answers. If this server also added these
     // headers, the client would receive each header twice.
@@ -80,7 +83,9 @@ pub async fn process_request(
             (slot, None)
         }
         _ => {
-            let permit = limit_small_answer(&shared, &mut response);
+            let is_front_proxy = connection.is_some_and(|it| it.is_front_proxy());
+            let limit = &shared.load.small_answers[usize::from(is_front_proxy)];
+            let permit = limit_small_answer(limit, uri.path(), &mut response);
             (permit, Some(SMALL_ANSWER_TIMEOUT))
         }
     };
@@ -102,15 +107,17 @@ pub async fn process_request(
 }
 
 /// Takes a slot for the answer to a refused request, to a request for a public path, or to a health
-/// probe. If no slot is free, an error loses its body, and any other answer becomes a 429 without a
-/// body. An answer without a body never waits for its client, because HTTP/2 flow control does not
-/// apply to headers.
-fn limit_small_answer(shared: &ServerState, response: &mut Response) -> Option<Slot> {
-    if let Ok(permit) = Arc::clone(&shared.load.small_answers).try_acquire_owned() {
+/// probe. If no slot is free, an error and the answer to a probe lose their body, and any other answer
+/// becomes a 429 without a body. An answer without a body never waits for its client, because HTTP/2
+/// flow control does not apply to headers.
+fn limit_small_answer(limit: &Arc<Semaphore>, path: &str, response: &mut Response) -> Option<Slot> {
+    if let Ok(permit) = Arc::clone(limit).try_acquire_owned() {
         return Some(Box::new(permit));
     }
     let code = response.status();
-    if code.is_success() || code.is_redirection() {
+    // The kubelet reads only the code of a probe.
+    let is_probe = ["/livez", "/readyz", "/healthz"].contains(&path);
+    if !is_probe && (code.is_success() || code.is_redirection()) {
         *response = ErrorStatus::too_many_requests("").into_response();
     }
     *response.body_mut() = Body::empty();

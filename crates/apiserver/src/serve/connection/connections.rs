@@ -139,7 +139,9 @@ impl Connections {
         };
         let rank = |number: usize, client| {
             let is_idle = open[number].is_idle();
-            (counts[client], is_idle, Reverse(number))
+            // A kube-apiserver sends the requests of many users over one connection.
+            let in_flight = Reverse(open[number].state().in_flight);
+            (counts[client], is_idle, in_flight, Reverse(number))
         };
         let members = clients
             .iter()
@@ -225,6 +227,11 @@ impl ClientConnection {
     fn is_idle(&self) -> bool {
         let state = self.state();
         state.had_request && state.in_flight == 0
+    }
+
+    /// Returns true if a front proxy has proven its identity on this connection.
+    pub fn is_front_proxy(&self) -> bool {
+        self.state().class == ConnectionClass::FrontProxy
     }
 
     fn client(&self) -> (ConnectionClass, String) {

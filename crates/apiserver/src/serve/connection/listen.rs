@@ -8,14 +8,15 @@
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::AbortableExchange;
-use super::settings::{has_too_large_headers, http_settings, set_socket_options};
+use super::settings::{has_too_large_headers, http_settings, refusal_of_path, set_socket_options};
 use super::websocket::EventSocket;
 use crate::auth::PeerCertificates;
 use crate::serve::request_log::ClientAddress;
 use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use axum::{BoxError, Router};
-use http::{Request, StatusCode};
+use http::header::{CONTENT_LENGTH, HeaderValue};
+use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -125,16 +126,23 @@ impl RequestHandler {
         mut request: Request<Incoming>,
     ) -> Result<Response, Infallible> {
         let in_flight = RequestInFlight::of(&self.client);
-        if has_too_large_headers(&request) {
-            let refusal = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE.into_response();
-            return Ok(in_flight.until_sent(refusal));
+        let has_too_large_headers = has_too_large_headers(&request);
+        let refusal = has_too_large_headers.then_some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+        if let Some(refusal) = refusal.or_else(|| refusal_of_path(&request)) {
+            return Ok(in_flight.until_sent(refusal.into_response()));
         }
+        let is_head = request.method() == Method::HEAD;
         let upgrade = hyper::upgrade::on(&mut request);
         let extensions = request.extensions_mut();
         extensions.insert(self.peer.clone());
         extensions.insert(self.address);
         extensions.insert(Arc::clone(&self.client));
-        let answer = in_flight.until_sent(self.router.clone().oneshot(request).await?);
+        let mut answer = self.router.clone().oneshot(request).await?;
+        if is_head && answer.headers().get(CONTENT_LENGTH) == Some(&HeaderValue::from(0)) {
+            // axum has removed the body, and its length is not known.
+            answer.headers_mut().remove(CONTENT_LENGTH);
+        }
+        let answer = in_flight.until_sent(answer);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer);
         }

@@ -1,7 +1,7 @@
 //! The settings of sockets and of HTTP connections: sizes of headers and buffers, and keep-alive.
 
 use super::delivery::{AbortableExchange, STALL_TIMEOUT};
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::rt::Executor;
 use hyper_util::rt::TokioTimer;
 use hyper_util::server::conn::auto;
@@ -99,4 +99,38 @@ pub(super) fn has_too_large_headers<B>(request: &Request<B>) -> bool {
     let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);
     let path = request.uri().path_and_query();
     headers.sum::<usize>() + path.map_or(0, |path| path.as_str().len()) > MAX_HEADER_BYTES as usize
+}
+
+/// Returns the refusal of a request whose path cannot be processed: it is no path from the root, or
+/// with its query longer than the crate `http` allows. Without this check, the layer that removes
+/// slashes at the end of a path would panic.
+pub(super) fn refusal_of_path<B>(request: &Request<B>) -> Option<StatusCode> {
+    /// `http::uri` refuses a text of 65,535 bytes.
+    const MAX_PATH_BYTES: usize = 65_533;
+    let path = request.uri().path_and_query().map_or("", |it| it.as_str());
+    if !path.starts_with('/') {
+        return Some(StatusCode::BAD_REQUEST);
+    }
+    (path.len() > MAX_PATH_BYTES).then_some(StatusCode::URI_TOO_LONG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Uri;
+
+    #[test]
+    fn paths_that_cannot_be_processed_are_refused() {
+        let refusal = |path: String| {
+            let mut parts = http::uri::Parts::default();
+            parts.path_and_query = Some(path.parse().expect("http accepts the path"));
+            let mut request = Request::new(());
+            *request.uri_mut() = Uri::from_parts(parts).expect("the path is complete");
+            refusal_of_path(&request)
+        };
+        let long = |first: &str| format!("{first}{}", "a".repeat(65_534 - first.len()));
+        assert_eq!(refusal("/apis?a".to_owned()), None);
+        assert_eq!(refusal(long("?")), Some(StatusCode::BAD_REQUEST));
+        assert_eq!(refusal(long("/?")), Some(StatusCode::URI_TOO_LONG));
+    }
 }
