@@ -47,6 +47,12 @@ impl Books {
         self.by_target.get(target)
     }
 
+    /// Returns a target whose rules are about the subject.
+    pub fn target_of(&self, subject: &SubjectReference) -> Option<&Arc<Gvr>> {
+        let mut books = self.by_target.iter();
+        books.find_map(|(target, book)| is_about(book, subject).then_some(target))
+    }
+
     /// Returns the rule of a rule set for an operation, and its index in the rule set. None if the
     /// rule does not exist, or has not arrived yet.
     pub fn rule(&self, rule_set: &str, operation: &str) -> Option<(usize, &CompiledRule)> {
@@ -63,10 +69,7 @@ impl Books {
     ) -> bool {
         let known = self.rule_sets.get(rule_set);
         known.is_some_and(|(book, rule_set)| {
-            let group = subject.api_version.split_once('/');
-            let group = group.map_or("", |(group, _)| group);
-            book.kind == subject.kind
-                && *book.target.group == *group
+            is_about(book, subject)
                 && rule_set.can_detect(
                     &what.component,
                     &what.operation,
@@ -90,4 +93,11 @@ impl Books {
         !self.rule_sets.contains_key(rule_set)
             && without.is_some_and(|it| it.unserved.contains(rule_set))
     }
+}
+
+/// Returns true if the rules of the book are about objects of the subject's kind, in any version.
+pub fn is_about(book: &RuleBook, subject: &SubjectReference) -> bool {
+    let group = subject.api_version.split_once('/');
+    let group = group.map_or("", |(group, _)| group);
+    book.kind == subject.kind && *book.target.group == *group
 }

@@ -223,9 +223,11 @@ impl TrackedSubject {
             self.continue_debounce(changed.is_some(), step);
         }
         let (books, subject) = (step.books, &self.subject.reference);
+        // No feed watches a subject without a target.
+        let has_target = !self.has_no_target();
         let keeps = |what: &OperationName, rule_set: &Text| {
             let may_arrive = books.may_arrive(rule_set, &what.operation);
-            may_arrive || books.can_detect(rule_set, what, subject)
+            may_arrive || has_target && books.can_detect(rule_set, what, subject)
         };
         for (what, waiting) in &mut self.waiting {
             waiting.detections.retain(|name, _| keeps(what, name));

@@ -10,7 +10,7 @@ mod work;
 pub use work::FULL_BATCH;
 use work::{PendingWork, SubjectAction};
 
-use super::books::Books;
+use super::books::{self, Books};
 use super::end_reason::End;
 use super::last_runs::Identity;
 use super::operation_limits::OperationBounds;
@@ -112,7 +112,9 @@ impl Tracker {
             Message::AllRuleBooksSent(without_book) => {
                 self.books.without_book = Some(without_book);
                 let action = SubjectAction::RulesChanged(None, End::RuleRemoved);
-                let lacking = self.identities(|it| it.lacks_rules(&self.books));
+                let lacking =
+                    |it: &TrackedSubject| it.has_no_target() || it.lacks_rules(&self.books);
+                let lacking = self.identities(lacking);
                 self.step_these(now, lacking, action);
             }
             Message::BaselinesLoaded => {
@@ -249,10 +251,9 @@ impl Tracker {
             let subject = evaluation.subject.clone();
             TrackedSubject::new(identity.clone(), subject, source.target.clone())
         });
-        if tracked.has_no_target() {
-            // This subject was restored, and no earlier rule book had its kind and API version. So
-            // it gets the target of this evaluation. This case occurs if the rules of the previous
-            // leader named another version of the resource.
+        if self.books.of(&tracked.target).is_none() {
+            // This subject was restored, or the rules of its target were removed. So it gets the target
+            // of this evaluation.
             tracked.target = source.target.clone();
             self.step(&identity, now, |it, step| it.continue_debounce(false, step));
         }
@@ -346,11 +347,23 @@ impl Tracker {
         }
         if let Some(book) = &book {
             let subjects = self.subjects.values_mut();
-            for tracked in subjects.filter(|it| it.has_no_target() && it.is_of(book)) {
+            for tracked in subjects
+                .filter(|it| it.has_no_target() && books::is_about(book, &it.subject.reference))
+            {
                 tracked.target = target.clone();
             }
         }
+        let is_removed = book.is_none();
         self.books.set(target, book);
+        if is_removed {
+            // The rules can be about another version of the resource now. Then the feed of that version
+            // watches the subject.
+            for tracked in self.subjects.values_mut().filter(|it| it.target == *target) {
+                if let Some(other) = self.books.target_of(&tracked.subject.reference) {
+                    tracked.target = other.clone();
+                }
+            }
+        }
         let end = if removed {
             End::TargetRemoved
         } else {

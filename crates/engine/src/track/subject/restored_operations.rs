@@ -4,7 +4,7 @@
 use super::TrackedSubject;
 use super::context::{SECOND, SubjectEventContext};
 use crate::detect::Subject;
-use crate::rules::{CompiledRule, RuleBook};
+use crate::rules::CompiledRule;
 use crate::track::books::Books;
 use crate::track::operation::{ChangeContext, Operation};
 use ifo_api::Text;
@@ -30,12 +30,6 @@ impl TrackedSubject {
     /// target) for its kind and version.
     pub(in crate::track) fn has_no_target(&self) -> bool {
         self.target.resource.is_empty()
-    }
-
-    /// Returns true if the subject has the kind and the API version of the objects of `book`.
-    pub(in crate::track) fn is_of(&self, book: &RuleBook) -> bool {
-        let own = &self.subject.reference;
-        own.kind == book.kind && own.api_version == book.api_version
     }
 
     /// Returns true if a rule of some operations has not arrived.

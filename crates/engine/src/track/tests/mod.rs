@@ -9,6 +9,7 @@ mod operation_bounds;
 mod retained;
 mod rule_fields;
 mod scenario;
+mod target_versions;
 mod timing;
 mod two_components;
 
