@@ -126,12 +126,14 @@ impl ActivityWriter {
 pub async fn send_gaps(read_gaps: ReadGaps, tracker: mpsc::Sender<Message>) {
     let mut sent = Gaps::default();
     loop {
+        // While the queue is full, the gaps can change. So they are read afterwards.
+        let Ok(permit) = tracker.reserve().await else {
+            return;
+        };
         let gaps = read_gaps();
         if gaps != sent {
             sent = gaps.clone();
-            if tracker.send(Message::Gaps(gaps)).await.is_err() {
-                return;
-            }
+            permit.send(Message::Gaps(gaps));
         }
         tokio::time::sleep(GAPS_INTERVAL).await;
     }

@@ -63,8 +63,11 @@ impl<P: Pipeline> ReplicaTask<P> {
         while !shutdown.is_cancelled() {
             let role = self.replica_status.role().borrow().clone();
             match &role {
+                // A replica that must retire can still acquire the Lease, and then releases it at once.
+                // After the release, it does not lead again.
                 ReplicaRole::Leading(leadership)
-                    if leadership.is_valid() && !self.retire.is_cancelled() =>
+                    if leadership.is_valid()
+                        && self.replica_status.final_version().borrow().is_none() =>
                 {
                     if let Some(ended) = self.lead(leadership).await {
                         return Some(ended);

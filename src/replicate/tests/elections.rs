@@ -133,6 +133,22 @@ async fn the_time_without_a_leader_depends_on_how_the_last_leader_ended() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_terminating_follower_that_acquires_the_lease_releases_it() {
+    let _clock = simulated_clock();
+    let mut cluster = SimulatedCluster::calm(2);
+    cluster.until_leader(MINUTE).await;
+    cluster.run_for(Duration::from_secs(30)).await;
+    let leader = cluster.leader().expect("a replica leads");
+    cluster.replicas[1 - leader].terminate();
+    cluster.replicas[leader].terminate();
+    cluster.run_for(Duration::from_secs(5)).await;
+    let lease = cluster.environment.leases.lease().expect("it exists");
+    let holder = lease.spec.and_then(|it| it.holder_identity);
+    assert_eq!(holder.unwrap_or_default(), "");
+    cluster.end();
+}
+
+#[tokio::test(start_paused = true)]
 async fn edits_by_other_clients_and_lost_answers_do_not_end_a_leadership() {
     let edits: [fn(&SimulatedCluster); 5] = [
         |it| {
