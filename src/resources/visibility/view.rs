@@ -1,6 +1,6 @@
 //! What one user sees of the objects of one request.
 
-use super::reviews::{Reviewed, Reviews, live_request};
+use super::reviews::{Reviewed, Reviews, SharedPlace, live_request};
 use crate::clock;
 use crate::index::{self, IndexEntry, Key, Model, Place, ReadVersion, Rv, Scope, collection};
 use aggregated_apiserver::auth::{Period, ResourceAttributes};
@@ -91,7 +91,8 @@ impl UserView {
     }
 
     fn may_get(&self, place: &Arc<Place>, name: Option<&Text>) -> bool {
-        self.decided.get(&(place.clone(), name.cloned())) == Some(&true)
+        let reviewed = (SharedPlace(place.clone()), name.cloned());
+        self.decided.get(&reviewed) == Some(&true)
     }
 
     /// Returns true if the user sees an operation or a record.
@@ -110,18 +111,26 @@ impl UserView {
         objects: &[Arc<IndexEntry>],
         with_names: bool,
     ) -> Result<(), ErrorStatus> {
-        self.review_new(objects, MAX_PLACES, |_, entry| {
-            Some((entry.group()?.clone(), None))
-        })
-        .await?;
-        if !with_names {
+        // Objects are sorted by namespace, so many are in the same place as the one before.
+        let place = |entry: &Arc<IndexEntry>| entry.group().map(Arc::as_ptr);
+        let in_one_place = objects.chunk_by(|one, next| place(one) == place(next));
+        let firsts: Vec<_> = in_one_place.map(|some| Arc::clone(&some[0])).collect();
+        let places =
+            |_: &Self, entry: &IndexEntry| Some((SharedPlace(entry.group()?.clone()), None));
+        self.review_new(&firsts, MAX_PLACES, places).await?;
+        let sees_all_places =
+            self.decided.len() < MAX_PLACES && self.decided.values().all(|granted| *granted);
+        if !with_names || sees_all_places {
             return Ok(());
         }
         let known = self.decided.keys().filter(|(_, name)| name.is_some());
         let most = MAX_NAMES.saturating_sub(known.count());
         self.review_new(objects, most, |view, entry| {
             let place = entry.group().filter(|place| !view.may_get(place, None))?;
-            Some((place.clone(), Some(subject_name(entry)?.clone())))
+            Some((
+                SharedPlace(place.clone()),
+                Some(subject_name(entry)?.clone()),
+            ))
         })
         .await
     }
@@ -171,7 +180,7 @@ impl UserView {
             if !found.is_empty() {
                 return self.decide(found, false).await;
             }
-            let place = Place::of_activity(key).map(Arc::new);
+            let place = Place::of_activity(key).map(|place| SharedPlace(Arc::new(place)));
             let request = place.and_then(|place| self.reviews.get(&(place, None)));
             let requests = request.into_iter().collect();
             // The result does not matter. An activity that exists causes the same review.
@@ -187,7 +196,8 @@ impl UserView {
             return Ok(());
         }
         let hidden = found.first().and_then(|entry| {
-            let reviewed = (entry.group()?.clone(), Some(subject_name(entry)?.clone()));
+            let place = SharedPlace(entry.group()?.clone());
+            let reviewed = (place, Some(subject_name(entry)?.clone()));
             let request = self.reviews.get(&reviewed)?;
             Some((reviewed, request))
         });
