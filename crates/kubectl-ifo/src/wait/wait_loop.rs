@@ -54,6 +54,8 @@ pub(super) struct OperationWait<'a> {
     doubt: Option<(String, Instant)>,
     /// True if the cluster has answered, and the values of the filters exist.
     are_filters_checked: bool,
+    /// True if the operations, and the rule sets if they matter, have been read once.
+    is_answered: bool,
     progress: ProgressOutput,
 }
 
@@ -66,6 +68,7 @@ impl<'a> OperationWait<'a> {
             wait_state: WaitState::new(args.settings),
             doubt: None,
             are_filters_checked: false,
+            is_answered: false,
             progress: ProgressOutput::default(),
         }
     }
@@ -190,6 +193,7 @@ impl<'a> OperationWait<'a> {
         if let Some(why) = doubt {
             self.record_doubt(why)?;
         }
+        self.is_answered = true;
         let verdict = self.wait_state.verdict(Instant::now());
         if self.once || verdict.is_final() || (is_proven && verdict == WaitVerdict::Reached) {
             return Err(verdict);
@@ -225,6 +229,7 @@ impl<'a> OperationWait<'a> {
                 _ => next,
             };
             if next <= now {
+                self.doubt.take_if(|_| is_proven);
                 return Ok(());
             }
             self.show();
@@ -292,9 +297,8 @@ impl<'a> OperationWait<'a> {
     /// Returns the reason why the result is unknown. None if the result is known.
     fn current_doubt(&self) -> Option<&str> {
         let doubt = self.doubt.as_ref().filter(|_| !self.wait_state.is_busy());
-        let is_unanswered = !self.are_filters_checked;
         let doubt = doubt.map(|(why, _)| why.as_str());
-        doubt.or_else(|| is_unanswered.then_some(NO_ANSWER))
+        doubt.or_else(|| (!self.is_answered).then_some(NO_ANSWER))
     }
 
     fn show(&mut self) {

@@ -7,8 +7,9 @@ use super::fake_apiserver::{
     operation, plugin, quiet_watch, serve, status_response,
 };
 use axum::extract::Request;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use serde_json::{Value, json};
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -184,6 +185,42 @@ fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
     });
     output.exits(3);
     output.says("unknown: ");
+}
+
+#[test]
+fn the_result_is_unknown_until_the_rule_sets_were_read() {
+    let output = wait(
+        &["--timeout", "5s"],
+        |_| false,
+        |request, _| (request.uri().path() == RULE_SETS).then(quiet_watch),
+    );
+    output.exits(3);
+    output.says("has not returned all operations and rule sets");
+}
+
+#[test]
+fn the_result_is_known_again_after_an_interruption_of_a_busy_watch() {
+    let mut held = operation(1);
+    held["status"]["state"] = json!("Held");
+    let event = json!({"type": "MODIFIED", "object": held}).to_string() + "\n";
+    let events = event.repeat(100);
+    let args = ["--quiet-period", "10m", "--timeout", "6s"];
+    let output = wait(&args, is_live_watch, move |request, watches| {
+        match request.uri().path() {
+            LIVE if is_watch(request) && watches == 0 => {
+                Some(status_response(503, "ServiceUnavailable", "no endpoints"))
+            }
+            LIVE if is_watch(request) => {
+                // Changes arrive faster than the plugin reads them.
+                let events = futures::stream::repeat(Ok::<_, Infallible>(events.clone()));
+                Some(axum::body::Body::from_stream(events).into_response())
+            }
+            LIVE => Some(list_response(&[held.clone()], "")),
+            _ => None,
+        }
+    });
+    output.exits(1);
+    output.says("but not yet for the quiet period");
 }
 
 #[test]
