@@ -15,7 +15,7 @@
 //! | `--operation` | a rule set detects an operation of this name |
 //! | `--kind` | the cluster serves it, or a rule set watches it |
 //! | `--node` | the cluster has it |
-//! | `--namespace` | the cluster has it, or the user may not read namespaces |
+//! | `--namespace` | the cluster has it |
 //!
 //! About the row `--kind`: the cluster serves a kind if discovery lists the kind. Discovery can be
 //! incomplete, so a kind also exists if a rule set watches it. A rule set does not count if its
@@ -168,13 +168,12 @@ async fn check_value(
     }
 }
 
-/// Returns an error if the cluster does not have this node or namespace. A user who may not read a
-/// namespace has the right to list the operations there, so the namespace exists.
+/// Returns an error if the cluster does not have this node or namespace. A user who may list the
+/// operations in all namespaces may perhaps not read a namespace. Then it is unknown if it exists.
 async fn find_object(source: &OperationSource, what: &str, name: &str) -> Result<(), ValueError> {
     let path = format!("/api/v1/{what}s/{}", escape(name));
     match source.server.answer(&path).await {
         Ok(_) => Ok(()),
-        Err(Problem::Forbidden { .. }) if what == "namespace" => Ok(()),
         // For a missing node, the message is `nodes "a" not found`. A server that serves no
         // nodes also answers 404, but with another message.
         Err(Problem::NotFound(message)) if message.starts_with(&format!("{what}s \"")) => {
