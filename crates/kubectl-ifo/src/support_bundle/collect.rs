@@ -193,29 +193,35 @@ impl<'a> BundleCollection<'a> {
         let namespace = self.choices.namespace;
         let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
         let root = format!("/apis/{LIVE_GROUP}/{VERSION}{within}");
-        let file = |plural: &str, group: &str| format!("operations/{plural}.{group}.json");
         let (plural, records) = (live::PLURAL, record::PLURAL);
         let path = format!("{root}/{plural}");
-        let mut listed = self
-            .list(live::KIND, &file(plural, LIVE_GROUP), &[path])
-            .await;
+        let file = operations_file(plural, LIVE_GROUP);
+        let listed = self.list(live::KIND, &file, &[path]).await;
+        let is_served = listed.result != PartResult::NotFound;
+        // The total time can end before the other parts are read.
+        self.index.operations = self.operations_part(listed);
         let path = format!("{root}/{records}");
-        self.list(record::KIND, &file(records, LIVE_GROUP), &[path])
-            .await;
+        let file = operations_file(records, LIVE_GROUP);
+        self.list(record::KIND, &file, &[path]).await;
         let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
-        let custom = self.list(live::KIND, &file(plural, GROUP), &[path]).await;
+        let file = operations_file(plural, GROUP);
+        let custom = self.list(live::KIND, &file, &[path]).await;
         // Without the API of `ifo-apiserver`, commands show the custom resources.
-        if listed.result == PartResult::NotFound {
-            listed = custom;
+        if !is_served {
+            self.index.operations = self.operations_part(custom);
         }
+    }
+
+    /// Describes these operations in the index.
+    fn operations_part(&self, listed: ListedObjects) -> OperationsPart {
         let is_complete = listed.completeness == ListCompleteness::Complete;
-        self.index.operations = OperationsPart {
+        OperationsPart {
             result: listed.result,
             count: listed.objects.len(),
-            namespaces: namespace.map(|it| vec![it.clone()]),
+            namespaces: self.choices.namespace.map(|it| vec![it.clone()]),
             is_complete: is_complete && listed.result == PartResult::Read,
             warning: listed.completeness.incomplete().map(|it| it.to_string()),
-        };
+        }
     }
 
     /// Reads objects, and adds them as a list of their kind. The paths are those of lists, of which the
@@ -227,20 +233,22 @@ impl<'a> BundleCollection<'a> {
             OBJECTS
         };
         let mut listed = ListedObjects::default();
-        let mut failed = None;
+        let is_missing = |it: &Problem| PartResult::of(it) == PartResult::NotFound;
+        let mut failed: Option<Problem> = None;
         for path in paths {
-            match self.read(path, limit, &mut listed).await {
-                Ok(()) => {}
-                Err(problem) => failed = Some(problem),
+            if let Err(problem) = self.read(path, limit, &mut listed).await
+                && failed.as_ref().is_none_or(is_missing)
+            {
+                failed = Some(problem);
             }
         }
-        // For example, the namespace of the server is wrong.
-        if listed.objects.is_empty() && file.starts_with("server/") {
+        // For example, the namespace of the server is wrong. Usually, there are no Events.
+        if listed.objects.is_empty() && file.starts_with("server/") && kind != "Event" {
             failed.get_or_insert_with(|| Problem::NotFound("the list is empty".to_owned()));
         }
         match failed {
             // One of several objects can be missing.
-            Some(problem) if listed.objects.is_empty() => {
+            Some(problem) if listed.objects.is_empty() || !is_missing(&problem) => {
                 listed.result = PartResult::of(&problem);
                 self.add(file, Err(problem));
             }
@@ -248,6 +256,14 @@ impl<'a> BundleCollection<'a> {
                 listed.result =
                     PartResult::of_read(listed.objects.len() > limit || listed.has_more);
                 listed.objects.truncate(limit);
+                // Custom resources are cluster-scoped, so their list has all namespaces.
+                if let Some(namespace) = self.choices.namespace
+                    && file == operations_file(live::PLURAL, GROUP)
+                {
+                    let subject_namespace = "/spec/subject/namespace";
+                    let objects = &mut listed.objects;
+                    objects.retain(|it| it.pointer(subject_namespace) == Some(&json!(namespace)));
+                }
                 let api_version = match paths[0].split('/').collect::<Vec<_>>().as_slice() {
                     ["", "apis", group, version, ..] => format!("{group}/{version}"),
                     _ => "v1".to_owned(),
@@ -319,6 +335,11 @@ impl<'a> BundleCollection<'a> {
         let file = read.ok().map(|(bytes, _)| BundleFile { path, bytes });
         self.files.extend(file);
     }
+}
+
+/// Returns the path of the file with the operations or records of this API group.
+pub(super) fn operations_file(plural: &str, group: &str) -> String {
+    format!("operations/{plural}.{group}.json")
 }
 
 /// Encodes a value whose maps have only strings as keys, so that encoding cannot fail.

@@ -18,9 +18,10 @@ use super::connect::{Connect, needs_cluster};
 use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, BundleFile, Choices};
+use collect::{BundleCollection, BundleFile, Choices, operations_file};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use ifo_api::{GROUP, live};
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -121,10 +122,11 @@ fn report(index: &BundleIndex, files: usize) {
         "note",
         format!("{files} files, {count} operations; {texts}"),
     );
+    let custom_resources = operations_file(live::PLURAL, GROUP);
     let mut by_result: BTreeMap<PartResult, Vec<&str>> = BTreeMap::new();
     for part in &index.parts {
         // Usually, there are no custom resources.
-        let is_usual = part.result == PartResult::NotFound && part.path.starts_with("operations/");
+        let is_usual = part.result == PartResult::NotFound && part.path == custom_resources;
         if part.result != PartResult::Read && !is_usual {
             by_result.entry(part.result).or_default().push(&part.path);
         }
