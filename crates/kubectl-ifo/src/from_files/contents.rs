@@ -52,10 +52,14 @@ impl FileContents {
     /// Reads the files at `path`.
     pub(crate) fn read(path: &Path) -> Result<Self, Problem> {
         let name = path.display().to_string();
-        match read_files::read(path, is_relevant) {
-            Ok(found) => Self::of(name, found),
-            Err(error) => Err(Problem::Other(format!("{name}: {error}"))),
+        let found = read_files::read(path, is_relevant);
+        let found = found.map_err(|error| Problem::Other(format!("{name}: {error}")))?;
+        if let Some((within, error)) = found.errors.first() {
+            let unreadable = path.join(within);
+            let message = format!("{}: {error}", unreadable.display());
+            return Err(Problem::Other(message));
         }
+        Self::of(name, found.files)
     }
 
     fn of(path: String, found: Vec<FoundFile>) -> Result<Self, Problem> {

@@ -8,14 +8,14 @@ use flate2::read::MultiGzDecoder;
 use ifo_client::manifest::{self, MemoryBudget};
 use jiff::Timestamp;
 use serde_json::Value;
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 use tar::{Archive, Entry, EntryType, PaxExtensions};
 
-/// Largest size of one decompressed file in bytes. If a file is larger, the command fails. A list
-/// of 50,000 operations has about 100 MB.
-pub(crate) const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
+/// Largest size of one decompressed file in bytes. A larger file is an error. A list of 50,000
+/// operations has about 100 MB.
+const MAX_FILE_BYTES: u64 = 256 * 1024 * 1024;
 
 /// Largest size of all kept files together, in bytes. If the files are larger, the command fails.
 const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
@@ -23,8 +23,8 @@ const MAX_TOTAL_BYTES: usize = 1024 * 1024 * 1024;
 /// Memory of a kept file in addition to its path and its content, in bytes.
 const FILE_BYTES: usize = 128;
 
-/// Largest depth of nested folders. If a folder is deeper, the command fails. The files of a
-/// must-gather are up to ten levels deep.
+/// Largest depth of nested folders. A deeper folder is an error. The files of a must-gather are up
+/// to ten levels deep.
 const MAX_DEPTH: usize = 32;
 
 /// Largest number of entries in an archive. If there are more, the command fails. A must-gather of
@@ -71,12 +71,10 @@ impl FoundFile {
 /// Reads the files at `path`, in the order of their paths. The path `-` is standard input. A folder
 /// and an archive can also contain files that are not read. `is_relevant` decides which of the read
 /// files are kept, from the path and the content.
-pub(crate) fn read(
-    path: &Path,
-    is_relevant: fn(&str, &[u8]) -> bool,
-) -> io::Result<Vec<FoundFile>> {
+pub(crate) fn read(path: &Path, is_relevant: fn(&str, &[u8]) -> bool) -> io::Result<FoundFiles> {
     let mut found = FoundFiles {
         files: Vec::new(),
+        errors: Vec::new(),
         total_bytes: 0,
         is_relevant,
     };
@@ -86,7 +84,7 @@ pub(crate) fn read(
         let (stream, modified) = open(path)?;
         found.add_stream(&path.display().to_string(), stream, modified)?;
     }
-    Ok(found.files)
+    Ok(found)
 }
 
 /// Reads a file as text. The path `-` is standard input.
@@ -136,8 +134,10 @@ fn with_head(mut stream: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
 }
 
 /// The files that were kept so far.
-struct FoundFiles {
-    files: Vec<FoundFile>,
+pub(crate) struct FoundFiles {
+    pub(crate) files: Vec<FoundFile>,
+    /// The files and folders in a folder that cannot be read: their relative paths, and the errors.
+    pub(crate) errors: Vec<(String, io::Error)>,
     /// Size of all kept files in bytes.
     total_bytes: usize,
     is_relevant: fn(&str, &[u8]) -> bool,
@@ -145,24 +145,25 @@ struct FoundFiles {
 
 impl FoundFiles {
     fn add_folder(&mut self, folder: &Path, prefix: &str, depth: usize) -> io::Result<()> {
-        if depth > MAX_DEPTH {
-            return Err(io::Error::other(format!(
-                "more than {MAX_DEPTH} nested folders"
-            )));
-        }
-        let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-        entries.sort_by_key(std::fs::DirEntry::file_name);
+        let entries = match entries_of(folder, depth) {
+            Ok(entries) => entries,
+            Err(error) => {
+                self.errors.push((prefix.to_owned(), error));
+                return Ok(());
+            }
+        };
         for entry in entries {
             let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
             // Links to folders are skipped, because they can form a cycle. Reading a named pipe or a
             // device could take forever.
-            if entry.file_type()?.is_dir() {
+            if entry.file_type().is_ok_and(|it| it.is_dir()) {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
             } else if is_candidate(&path) && entry.path().is_file() {
-                let file = File::open(entry.path())?;
-                let modified = modified(&file);
-                let bytes = read_limited(&path, file)?;
-                self.add(path, bytes, modified)?;
+                let read = |file| Ok((modified(&file), read_limited(&path, file)?));
+                match File::open(entry.path()).and_then(read) {
+                    Ok((modified, bytes)) => self.add(path, bytes, modified)?,
+                    Err(error) => self.errors.push((path, error)),
+                }
             }
         }
         Ok(())
@@ -246,6 +247,17 @@ impl FoundFiles {
         });
         Ok(())
     }
+}
+
+/// Returns the entries of a folder, sorted by name.
+fn entries_of(folder: &Path, depth: usize) -> io::Result<Vec<DirEntry>> {
+    if depth > MAX_DEPTH {
+        let why = format!("more than {MAX_DEPTH} nested folders");
+        return Err(io::Error::other(why));
+    }
+    let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
+    entries.sort_by_key(DirEntry::file_name);
+    Ok(entries)
 }
 
 /// Reads the content of an entry. The caller limits its size.

@@ -101,8 +101,11 @@ impl Input {
             !KUSTOMIZATIONS.contains(&name)
         };
         match read(path, is_manifest) {
-            Ok(files) => {
-                for file in files {
+            Ok(found) => {
+                for (within, error) in found.errors {
+                    self.add_fault(&path.join(within), error);
+                }
+                for file in found.files {
                     let (path, is_named) = match Path::new(&file.path) {
                         of_file if of_file == path => (path.to_owned(), true),
                         within => (path.join(within), false),
