@@ -38,7 +38,7 @@ const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// says why custom resources cannot show that no operation is in flight: if the `ifo-apiserver`
 /// that writes them is killed, they are no longer up to date.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
-/// The message if the timeout has passed before the first answer.
+/// The message if the timeout has passed before the answers that decide the result.
 const NO_ANSWER: &str =
     "the cluster has not returned all operations and rule sets before the timeout";
 
@@ -311,7 +311,10 @@ impl<'a> OperationWait<'a> {
 
     /// After a timeout, the goal is either certainly not reached, or the result is unknown.
     pub(super) fn verdict_at_timeout(&self) -> WaitVerdict {
+        // The wait was about to confirm that the goal is reached.
+        let is_unconfirmed = self.wait_state.verdict(Instant::now()) == WaitVerdict::Reached;
         let doubt = self.current_doubt();
+        let doubt = doubt.or_else(|| is_unconfirmed.then_some(NO_ANSWER));
         doubt.map_or(WaitVerdict::NotReached, WaitVerdict::unknown)
     }
 }

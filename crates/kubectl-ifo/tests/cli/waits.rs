@@ -189,13 +189,20 @@ fn the_quiet_period_does_not_elapse_while_the_watch_is_broken() {
 
 #[test]
 fn the_result_is_unknown_until_the_rule_sets_were_read() {
-    let output = wait(
-        &["--timeout", "5s"],
-        |_| false,
-        |request, _| (request.uri().path() == RULE_SETS).then(quiet_watch),
-    );
-    output.exits(3);
-    output.says("has not returned all operations and rule sets");
+    for was_busy in [false, true] {
+        let output = wait(
+            &["--timeout", "5s"],
+            is_live_watch,
+            move |request, watches| match request.uri().path() {
+                RULE_SETS => Some(quiet_watch()),
+                LIVE if is_watch(request) => Some(watch_response(&[change("DELETED", 1, "Ended")])),
+                LIVE if was_busy && watches == 0 => Some(list_response(&[operation(1)], "")),
+                _ => None,
+            },
+        );
+        output.exits(3);
+        output.says("has not returned all operations and rule sets");
+    }
 }
 
 #[test]
