@@ -348,3 +348,33 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
     bytes.push(b'\n');
     bytes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::client::Body;
+    use std::convert::Infallible;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_index_has_the_operations_if_the_time_ends_at_the_next_part() {
+        let service = tower::service_fn(|request: http::Request<Body>| async move {
+            if request.uri().path().ends_with(record::PLURAL) {
+                std::future::pending::<()>().await;
+            }
+            let list = json!({"items": []}).to_string();
+            Ok::<_, Infallible>(http::Response::new(Body::from(list.into_bytes())))
+        });
+        let client = kube::Client::new(service, "default");
+        let mut client = ApiClient::new(client, "https://192.0.2.1");
+        client.timeout = Some(TOTAL_TIME * 2);
+        let choices = Choices {
+            namespace: None,
+            server_namespace: None,
+            includes_text: false,
+        };
+        let bundle = BundleCollection::collect(client, choices, None, Timestamp::UNIX_EPOCH).await;
+        let last = bundle.index.parts.last().map(|it| &*it.path);
+        assert_eq!(last, Some("further parts"));
+        assert_eq!(bundle.index.operations.result, PartResult::Read);
+    }
+}
