@@ -17,8 +17,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// Pause before a list that failed is tried again.
+/// Pause before a list is tried again if the cluster has not answered.
 const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Pause before a list is tried again if the cluster has refused it.
+const REFUSED_INTERVAL: Duration = Duration::from_secs(30);
 
 /// All feeds, and the state that the tabs share.
 pub(super) struct Feeds {
@@ -177,7 +180,16 @@ impl Feed {
                 sleep(pause).await;
                 Some(match feed.list().await {
                     Ok(objects) => (ObjectChange::Listed(objects), (None, pause)),
-                    Err(problem) => (ObjectChange::Lost(problem), (Some(feed), RETRY_INTERVAL)),
+                    Err(problem) => {
+                        let is_refused = feed.problem(&problem).is_refused;
+                        let pause = if is_refused {
+                            REFUSED_INTERVAL
+                        } else {
+                            RETRY_INTERVAL
+                        };
+                        let again = Some(feed).filter(|it| it.source.server.from_files.is_none());
+                        (ObjectChange::Lost(problem), (again, pause))
+                    }
                 })
             },
         );
@@ -227,3 +239,6 @@ impl Feed {
         }
     }
 }
+
+#[cfg(test)]
+pub(in crate::ui) mod tests;
