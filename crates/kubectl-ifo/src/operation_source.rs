@@ -12,7 +12,7 @@ mod watch;
 pub(super) use super::api_client::{escape, namespaces};
 pub(super) use super::completeness::IncompleteJson;
 pub(super) use decode::{decode, encode};
-pub(super) use follow::{OperationChange, OperationFollower};
+pub(super) use follow::{OperationChange, OperationFollower, PROBE_INTERVAL};
 pub(super) use ifo_client::list::query;
 pub(super) use watch::{ObjectChange, changes, check_namespaces};
 

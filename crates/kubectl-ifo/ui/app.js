@@ -92,11 +92,14 @@ function listen() {
     ifo.changed("data");
   });
   // The page shows the old objects until the new ones are complete. Until then, only `objects` and
-  // `state` arrive.
+  // `state` arrive. The state can say that the cluster does not answer.
   let fresh = null;
   onData("begin", (begin) => { fresh = { begin, items: [] }; });
   onData("objects", ({ items }) => fresh.items.push(...items));
-  onData("state", (state) => (fresh ? Object.assign(fresh, { state }) : setState(state)));
+  onData("state", (state) => {
+    if (fresh) fresh.state = state;
+    setState(state);
+  });
   onData("synced", () => { start(fresh); fresh = null; });
   onData("change", ({ type, object }) => ifo.apply(type, object));
   on(stream, "error", () => {

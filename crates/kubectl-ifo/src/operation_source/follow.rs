@@ -21,7 +21,7 @@ use std::time::Duration;
 
 /// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
 /// not report that a rule set has stopped working, and that operations can be missing since then.
-const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A change of an operation or of the watches.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl OperationSource {
 
     /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns
     /// `last`, because the watch reports this.
-    pub(crate) async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
+    async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
         tokio::time::sleep(PROBE_INTERVAL).await;
         let answer = self.probe().await;
         answer.map_or(last, super::ListCompleteness::incomplete)

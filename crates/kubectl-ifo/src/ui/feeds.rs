@@ -4,16 +4,19 @@
 use super::state::{GapKind, State};
 use crate::api_client::ListRequest;
 use crate::filter::Filters;
-use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces, decode};
+use crate::operation_source::{
+    ObjectChange, OperationSource, PROBE_INTERVAL, changes, check_namespaces, decode,
+};
 use crate::problem::Problem;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
+use ifo_api::completeness::Incomplete;
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
 use kube::api::{ApiResource, DynamicObject, Resource as _, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::Config;
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::time::sleep;
 
@@ -28,6 +31,8 @@ pub(super) struct Feeds {
     source: Arc<OperationSource>,
     all: Vec<Feed>,
     state: Mutex<State>,
+    /// The newest known reason why the server does not detect all operations.
+    incomplete: Mutex<Option<Incomplete>>,
 }
 
 /// The source of the objects of one kind in one namespace, or in all namespaces.
@@ -44,8 +49,8 @@ pub(super) struct Feed {
 pub(super) enum FeedChange {
     /// A change of the objects of the feed with this number.
     Objects(usize, Box<ObjectChange>),
-    /// The reason why the server does not detect all operations. None if it detects all.
-    Incomplete(Option<String>),
+    /// The server has been asked again whether it detects all operations.
+    Probed,
 }
 
 /// The reason why a feed cannot be read.
@@ -79,6 +84,7 @@ impl Feeds {
             }));
         }
         Ok(Self {
+            incomplete: Mutex::new(source.incomplete()),
             source,
             all,
             state: Mutex::default(),
@@ -89,14 +95,35 @@ impl Feeds {
         &self.all
     }
 
-    /// Returns the reason why operations were missing from the first list.
-    pub(super) fn incomplete(&self) -> Option<String> {
-        self.source.incomplete().map(|it| it.to_string())
+    /// Returns true if a feed in `unread` has operations and the cluster does not answer. If the
+    /// user may not read operations, none are lacking.
+    pub(super) fn lacks_operations(
+        &self,
+        unread: &BTreeSet<usize>,
+        problems: &BTreeMap<usize, FeedProblem>,
+    ) -> bool {
+        let is_refused = |it| problems.get(it).is_some_and(|it| it.is_refused);
+        let mut lacking = unread.iter().filter(|it| !is_refused(it));
+        lacking.any(|it| self.all[*it].resource.kind == live::KIND)
+    }
+
+    fn incomplete(&self) -> MutexGuard<'_, Option<Incomplete>> {
+        let newest = self.incomplete.lock();
+        newest.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the server whether it detects all operations, and keeps the answer for all tabs. If the
+    /// server does not answer, the watches report this.
+    async fn probe(&self) {
+        sleep(PROBE_INTERVAL).await;
+        if let Ok(answer) = self.source.probe().await {
+            *self.incomplete() = answer.incomplete();
+        }
     }
 
     /// Returns the changes of all feeds. The first change of each feed is its list. The stream has
     /// no end.
-    pub(super) fn changes(&self) -> SelectAll<BoxStream<'static, FeedChange>> {
+    pub(super) fn changes(self: &Arc<Self>) -> SelectAll<BoxStream<'static, FeedChange>> {
         let all = self.all.iter().enumerate();
         let mut merged: SelectAll<_> = all
             .map(|(number, feed)| {
@@ -109,11 +136,9 @@ impl Feeds {
         merged.push(if self.source.server.from_files.is_some() {
             stream::pending().boxed()
         } else {
-            let last = (self.source.clone(), self.source.incomplete());
-            let probes = stream::unfold(last, async |(source, last)| {
-                let incomplete = source.next_probe(last).await;
-                let reason = incomplete.as_ref().map(ToString::to_string);
-                Some((FeedChange::Incomplete(reason), (source, incomplete)))
+            let probes = stream::unfold(self.clone(), async |feeds| {
+                feeds.probe().await;
+                Some((FeedChange::Probed, feeds))
             });
             probes.boxed()
         });
@@ -121,12 +146,10 @@ impl Feeds {
     }
 
     /// Updates the state that the tabs share, and returns it. `problems` has the feeds that cannot
-    /// be read, and `incomplete` is the reason why the server does not detect all operations.
-    pub(super) fn state(
-        &self,
-        problems: &BTreeMap<usize, FeedProblem>,
-        incomplete: Option<&str>,
-    ) -> State {
+    /// be read.
+    pub(super) fn state(&self, problems: &BTreeMap<usize, FeedProblem>) -> State {
+        let incomplete = self.incomplete().as_ref().map(ToString::to_string);
+        let incomplete = incomplete.as_deref();
         let refused = problems.values().filter(|it| it.is_refused);
         let refused = refused.map(|it| it.why.as_str());
         let lost = problems.values().find(|it| !it.is_refused);
@@ -155,7 +178,7 @@ impl Feeds {
                 }
             }
         }
-        let state = self.state(&problems, self.incomplete().as_deref());
+        let state = self.state(&problems);
         Ok((objects, state))
     }
 }

@@ -1,7 +1,8 @@
 //! The stream of events for one tab: all objects, and then their changes. The stream reads the
-//! cluster only while the tab receives events. So a slow tab needs no memory for changes.
+//! cluster only while the tab receives events. So a slow tab needs memory only for the changes that
+//! arrive during the first lists. Their number is bounded.
 
-use super::feeds::{FeedChange, FeedProblem, Feeds};
+use super::feeds::{FeedChange, Feeds};
 use super::state::State;
 use crate::clock;
 use crate::operation_source::ObjectChange;
@@ -12,10 +13,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, interval, timeout};
 
 /// Interval of the comments that keep a connection without changes open.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Pause before all feeds are listed again. After each interruption, the pause is doubled.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+
+/// Time without an interruption after which the next pause is [`FIRST_PAUSE`] again.
+const STABLE_TIME: Duration = Duration::from_mins(1);
 
 /// Number of events that wait until the connection can send them.
 const WAITING_EVENTS: usize = 2;
@@ -30,54 +39,62 @@ const OBJECTS_PER_EVENT: usize = 500;
 /// Returns the events for one tab. `begin` is the data of the first event, without the time.
 pub(super) fn events(feeds: Arc<Feeds>, begin: Value) -> impl Stream<Item = Bytes> {
     let (sender, mut receiver) = mpsc::channel(WAITING_EVENTS);
-    let tab = Tab {
-        incomplete: feeds.incomplete(),
-        feeds,
-        problems: BTreeMap::new(),
-        sender,
-    };
+    let tab = Tab { feeds, sender };
     tokio::spawn(tab.send_all(begin));
     futures::stream::poll_fn(move |context| receiver.poll_recv(context))
 }
 
 struct Tab {
     feeds: Arc<Feeds>,
-    /// The feeds that cannot be read, by their numbers.
-    problems: BTreeMap<usize, FeedProblem>,
-    /// The reason why the server does not detect all operations.
-    incomplete: Option<String>,
     sender: mpsc::Sender<Bytes>,
 }
 
 impl Tab {
     /// Sends events until the connection is closed.
-    async fn send_all(mut self, mut begin: Value) -> Option<()> {
+    async fn send_all(self, mut begin: Value) -> Option<()> {
+        let mut pause = FIRST_PAUSE;
         loop {
+            let start = Instant::now();
             begin["time"] = json!(clock::now());
             self.send(event("begin", &begin.to_string())).await?;
             self.send_objects().await?;
+            if start.elapsed() >= STABLE_TIME {
+                pause = FIRST_PAUSE;
+            }
+            // If a watch cannot start, its feed is listed again and again.
+            if timeout(pause, self.sender.closed()).await.is_ok() {
+                return None;
+            }
+            pause = MAX_PAUSE.min(pause * 2);
         }
     }
 
     /// Sends all objects and then their changes, until a feed is listed again. This happens after an
     /// interruption. All objects must be sent again then, because changes are missing.
     ///
-    /// The tab shows its earlier objects until each feed has been listed, or has failed.
-    async fn send_objects(&mut self) -> Option<()> {
-        let feeds = self.feeds.clone();
+    /// The tab shows its earlier objects until operations have been listed, and each other feed has
+    /// been listed or has failed.
+    async fn send_objects(&self) -> Option<()> {
+        let feeds = &self.feeds;
         let mut changes = feeds.changes();
         let mut unread: BTreeSet<usize> = (0..feeds.all().len()).collect();
+        let mut problems = BTreeMap::new();
         let mut waiting = Vec::new();
-        let mut shown: Option<State> = None;
+        let (mut shown, mut is_synced) = (None::<State>, false);
+        let mut comments = interval(COMMENT_INTERVAL);
         loop {
-            if unread.is_empty() {
-                let state = feeds.state(&self.problems, self.incomplete.as_deref());
+            if unread.iter().all(|it| problems.contains_key(it)) {
+                let state = feeds.state(&problems);
                 if shown.as_ref() != Some(&state) {
                     self.send(event("state", &json!(state).to_string())).await?;
+                    shown = Some(state);
                 }
-                if shown.replace(state).is_none() {
+                if !is_synced && !feeds.lacks_operations(&unread, &problems) {
                     self.send(event("synced", "{}")).await?;
+                    is_synced = true;
                 }
+            }
+            if is_synced {
                 for change in waiting.drain(..) {
                     self.send(change).await?;
                 }
@@ -85,22 +102,22 @@ impl Tab {
             if waiting.len() > MAX_WAITING_CHANGES {
                 return Some(());
             }
-            let Ok(change) = timeout(COMMENT_INTERVAL, changes.next()).await else {
-                self.send(Bytes::from_static(b":\n\n")).await?;
-                continue;
-            };
-            let (number, change) = match change? {
-                FeedChange::Incomplete(reason) => {
-                    self.incomplete = reason;
+            let change = tokio::select! {
+                change = changes.next() => change?,
+                _ = comments.tick() => {
+                    self.send(Bytes::from_static(b":\n\n")).await?;
                     continue;
                 }
-                FeedChange::Objects(number, change) => (number, *change),
+                () = self.sender.closed() => return None,
+            };
+            let FeedChange::Objects(number, change) = change else {
+                continue;
             };
             let feed = &feeds.all()[number];
-            match change {
+            match *change {
                 ObjectChange::Listed(objects) => {
-                    self.problems.remove(&number);
-                    if !unread.remove(&number) {
+                    problems.remove(&number);
+                    if !unread.remove(&number) || is_synced {
                         return Some(());
                     }
                     let texts = objects.into_iter().filter_map(|it| feed.selected(it));
@@ -110,8 +127,7 @@ impl Tab {
                     }
                 }
                 ObjectChange::Lost(problem) => {
-                    unread.remove(&number);
-                    self.problems.insert(number, feed.problem(&problem));
+                    problems.insert(number, feed.problem(&problem));
                 }
                 ObjectChange::Applied(object) => {
                     // Before the change, the filters may have selected the object.
@@ -144,3 +160,6 @@ fn change_event((kind, json): (&str, String)) -> Bytes {
         &format!("{{\"type\":\"{kind}\",\"object\":{json}}}"),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,6 +86,13 @@ impl Cluster {
         }
     }
 
+    /// Waits until this number of watches of operations is open.
+    pub fn until_watches(&self, count: usize) {
+        while self.watches.receiver_count() != count {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
     pub fn end_watches(&self) {
         let _ = self.watches.send(String::new());
     }

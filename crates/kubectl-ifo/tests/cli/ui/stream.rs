@@ -100,7 +100,7 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
         ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
-    let (_, mut events) = ready(&ui);
+    let (cookie, mut events) = ready(&ui);
     let snapshot = events.snapshot();
     let begun = &snapshot.last().expect("there are events").1;
     let why = "no rule set is installed, so no operation can be detected";
@@ -116,6 +116,38 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
     assert_eq!((name.as_str(), &ended["warnings"]), ("state", &json!([])));
     assert_eq!(ended["gaps"][0]["from"], gap["from"]);
     assert!(ended["gaps"][0]["to"].is_string(), "{ended}");
+    // A tab that begins later does not show the gap again.
+    let later = ui.events(&cookie).next_of("state");
+    assert_eq!(later, ended);
+}
+
+#[test]
+fn the_watches_of_a_closed_tab_end() {
+    let cluster = Cluster::start(contents());
+    let ui = Ui::start(cluster.address, &[]);
+    let (cookie, mut events) = ready(&ui);
+    events.snapshot();
+    let second = ui.events(&cookie);
+    cluster.until_watches(2);
+    drop(second);
+    cluster.until_watches(1);
+}
+
+#[test]
+fn a_tab_keeps_its_objects_until_operations_are_listed() {
+    let cluster = Cluster::start(Contents {
+        operations: vec![operation_at(1, "7")],
+        ..contents()
+    });
+    let ui = Ui::start(cluster.address, &[]);
+    let down = json!({"code": 503, "message": "no endpoints"});
+    cluster.set(|it| it.answers = [("*inflightoperations".to_owned(), down)].into());
+    let (_, mut events) = ready(&ui);
+    let gap = events.next_of("state")["gaps"][0].clone();
+    assert_eq!(gap["kind"], "connection", "{gap}");
+    cluster.set(|it| it.answers.clear());
+    let snapshot = events.snapshot();
+    assert_eq!(names(&objects(&snapshot)), ["vm-1-migrating"]);
 }
 
 #[test]
