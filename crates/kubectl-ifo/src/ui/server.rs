@@ -1,7 +1,7 @@
 //! Answers the requests of the page with HTTP/1.1 on 127.0.0.1.
 //!
 //! Each connection serves one request. The number of connections and the size of a request are
-//! bounded.
+//! bounded. A connection whose client reads nothing is closed.
 
 use super::feeds::Feeds;
 use super::guard::Guard;
@@ -25,7 +25,9 @@ use serde_json::Value;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -40,6 +42,10 @@ const MAX_HEADERS: usize = 64;
 
 /// Time in which a client must send the headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time after which a connection without progress is closed. It is longer than an answer of the
+/// cluster takes, and than a stream sends nothing.
+const STALL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Time limit for one answer of the cluster.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -73,10 +79,19 @@ pub(super) async fn serve(listener: TcpListener, site: Arc<Site>) {
     }
 }
 
-async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
+async fn serve_connection(stream: impl AsyncRead + AsyncWrite + Unpin, site: Arc<Site>) {
+    // A part of an answer is taken when the connection has room for it.
+    let progress = Arc::new(Notify::new());
     let service = service_fn(|request: Request<Incoming>| {
-        let site = site.clone();
-        async move { Ok::<_, Infallible>(site.answer(request).await) }
+        let (site, progress) = (site.clone(), progress.clone());
+        async move {
+            let taken = move |part| {
+                progress.notify_one();
+                part
+            };
+            let answer = site.answer(request).await;
+            Ok::<_, Infallible>(answer.map(|body| body.map_frame(taken)))
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -85,8 +100,12 @@ async fn serve_connection(stream: TcpStream, site: Arc<Site>) {
         .max_headers(MAX_HEADERS)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    // An error means that the client has closed the connection, or has sent no valid request.
-    let _ = connection.await;
+    let stalled = async { while timeout(STALL_TIMEOUT, progress.notified()).await.is_ok() {} };
+    tokio::select! {
+        // An error means that the client has closed the connection, or has sent no valid request.
+        _ = connection => {}
+        () = stalled => {}
+    }
 }
 
 impl Site {
@@ -170,3 +189,6 @@ fn response(content_type: &'static str, body: Body) -> Response<Body> {
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
 }
+
+#[cfg(test)]
+mod tests;
