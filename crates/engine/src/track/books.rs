@@ -96,7 +96,7 @@ impl Books {
 }
 
 /// Returns true if the rules of the book are about objects of the subject's kind, in any version.
-pub fn is_about(book: &RuleBook, subject: &SubjectReference) -> bool {
+fn is_about(book: &RuleBook, subject: &SubjectReference) -> bool {
     let group = subject.api_version.split_once('/');
     let group = group.map_or("", |(group, _)| group);
     book.kind == subject.kind && *book.target.group == *group

@@ -10,7 +10,7 @@ mod work;
 pub use work::FULL_BATCH;
 use work::{PendingWork, SubjectAction};
 
-use super::books::{self, Books};
+use super::books::Books;
 use super::end_reason::End;
 use super::last_runs::Identity;
 use super::operation_limits::OperationBounds;
@@ -345,23 +345,15 @@ impl Tracker {
         if was_interrupted && book.is_some() {
             self.feed_state(&all_namespaces(target)).is_interrupted = true;
         }
-        if let Some(book) = &book {
-            let subjects = self.subjects.values_mut();
-            for tracked in subjects
-                .filter(|it| it.has_no_target() && books::is_about(book, &it.subject.reference))
+        self.books.set(target, book);
+        // Restored subjects have no target yet. Others lose theirs if the rules are about another version
+        // of the resource now. The feed of that version watches them.
+        for tracked in self.subjects.values_mut() {
+            let subject = &tracked.subject.reference;
+            if self.books.of(&tracked.target).is_none()
+                && let Some(target) = self.books.target_of(subject)
             {
                 tracked.target = target.clone();
-            }
-        }
-        let is_removed = book.is_none();
-        self.books.set(target, book);
-        if is_removed {
-            // The rules can be about another version of the resource now. Then the feed of that version
-            // watches the subject.
-            for tracked in self.subjects.values_mut().filter(|it| it.target == *target) {
-                if let Some(other) = self.books.target_of(&tracked.subject.reference) {
-                    tracked.target = other.clone();
-                }
             }
         }
         let end = if removed {
