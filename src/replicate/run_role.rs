@@ -121,9 +121,9 @@ impl<P: Pipeline> ReplicaTask<P> {
         ended
     }
 
-    /// Releases the Lease, so that another replica can lead at once. Returns true if the Lease was
-    /// released. The election publishes the new role after it has written the Lease, or has failed
-    /// to.
+    /// Releases the Lease, so that another replica can lead at once. Returns true if the election
+    /// has ended the leadership in time. Usually, the Lease is then released. If this write has failed,
+    /// the result is also true.
     async fn release(&mut self, leadership: &Leadership) -> bool {
         if !leadership.is_valid() {
             return false;

@@ -1,6 +1,6 @@
 //! The stream of events for one tab: all objects, and then their changes. The stream reads the
-//! cluster only while the tab receives events. So a slow tab needs memory only for the changes that
-//! arrive during the first lists. Their number is bounded.
+//! cluster only while the tab receives events. Changes wait in memory only until all feeds have been
+//! listed, and their number is bounded.
 
 use super::feeds::{FeedChange, Feeds};
 use super::state::State;
@@ -61,7 +61,8 @@ impl Tab {
             if start.elapsed() >= STABLE_TIME {
                 pause = FIRST_PAUSE;
             }
-            // If a watch cannot start, its feed is listed again and again.
+            // If a watch cannot start, its feed is listed again and again. The pause limits how often all
+            // objects are sent.
             if timeout(pause, self.sender.closed()).await.is_ok() {
                 return None;
             }
@@ -72,8 +73,8 @@ impl Tab {
     /// Sends all objects and then their changes, until a feed is listed again. This happens after an
     /// interruption. All objects must be sent again then, because changes are missing.
     ///
-    /// The tab shows its earlier objects until operations have been listed, and each other feed has
-    /// been listed or has failed.
+    /// The tab shows its earlier objects until each feed has been listed or has failed. A feed of
+    /// operations must be listed, unless the user may not read it.
     async fn send_objects(&self) -> Option<()> {
         let feeds = &self.feeds;
         let mut changes = feeds.changes();

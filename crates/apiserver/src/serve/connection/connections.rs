@@ -9,7 +9,8 @@
 //!    new connection also counts.
 //! 2. In this class, it selects the client with most connections. Newcomers, kube-apiservers and
 //!    other replicas count by address, and users by name.
-//! 3. Among the connections of this client, it evicts an idle one first, and then the oldest.
+//! 3. Of the earlier connections of this client, it evicts an idle one. If none is idle, it evicts the
+//!    one with the fewest open requests. Of several, it evicts the oldest.
 
 use crate::auth::User;
 use crate::serve::concurrency_limit::client_name;
@@ -123,7 +124,7 @@ impl Connections {
     /// Evicts a connection. The description of the module has the rules.
     fn evict(&self) {
         let mut open = self.open();
-        // A request can change the client of a connection at any time. So it is read once.
+        // A request can change the client of a connection at any time. So each client is read once.
         let clients: Vec<_> = open.iter().map(|it| it.client()).collect();
         let mut counts: HashMap<&(ConnectionClass, String), usize> = HashMap::new();
         for client in &clients {
@@ -139,14 +140,15 @@ impl Connections {
         };
         let rank = |number: usize, client| {
             let is_idle = open[number].is_idle();
-            // A kube-apiserver sends the requests of many users over one connection.
+            // The eviction of a kube-apiserver's connection ends the requests of many users.
             let in_flight = Reverse(open[number].state().in_flight);
             (counts[client], is_idle, in_flight, Reverse(number))
         };
         let members = clients
             .iter()
             .enumerate()
-            .filter(|(_, (of, _))| *of == class);
+            // The last connection is the new one.
+            .filter(|(number, (of, _))| *of == class && number + 1 < clients.len());
         let evicted = members.map(|(number, client)| rank(number, client)).max();
         if let Some((.., Reverse(number))) = evicted {
             open.remove(number).evicted.cancel();
@@ -200,7 +202,8 @@ impl ClientConnection {
         self.state().had_request
     }
 
-    /// Waits until no request has been in flight for [`NEWCOMER_IDLE_TIMEOUT`] or [`IDLE_TIMEOUT`].
+    /// Waits until the connection has been without an open request for the limit of its class:
+    /// [`NEWCOMER_IDLE_TIMEOUT`] for a newcomer, and [`IDLE_TIMEOUT`] for any other connection.
     pub async fn wait_until_idle_timeout(&self) {
         let started = Instant::now();
         loop {

@@ -129,3 +129,12 @@ fn an_ipv6_network_counts_as_one_address() {
     assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
     assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
 }
+
+#[tokio::test]
+async fn a_new_connection_is_not_evicted_for_its_place() {
+    let (all, mut open) = (Connections::new(SLOTS), Open::default());
+    for _ in 0..=SLOTS {
+        let newest = open.connect_as(&all, Newcomer, "").await;
+        assert!(!is_evicted(&newest), "the others have requests in flight");
+    }
+}
