@@ -3,8 +3,9 @@
 //! while this replica leads.
 //!
 //! The task receives messages about the subjects from all feeds (the watches of the resources that
-//! rule sets name), and messages about rule sets and namespaces. It gives each message to the
-//! tracker with the current time. The task commits the tracker's changes to the index (the
+//! rule sets name), and messages about rule sets, namespaces, nodes and gaps. It gives the messages
+//! about operations to the tracker, with the current time. The [`ActivityWriter`] gets the names of
+//! namespaces and nodes, and the gaps. The task commits the tracker's changes to the index (the
 //! operations in memory). Each change gets a resourceVersion that this leader has reserved in the
 //! Lease.
 
@@ -30,31 +31,31 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// do not read from their connections. So no message is dropped, and memory stays bounded.
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// The largest number of messages in a batch. The task commits the changes of a batch together, so
-/// clients see the change of the first message only after the last message. This limit keeps that
-/// delay short. Further messages wait for the next batch.
+/// The largest number of messages that the task takes from the queue at once. It usually commits their
+/// changes after the last of them, so clients see the change of the first message late. This limit
+/// keeps that delay short.
 const MAX_BATCH: usize = 256;
 
-/// The interval at which [`send_gaps`] looks for rule sets that have begun or stopped to miss
-/// operations.
+/// The interval at which [`send_gaps`] looks for changes of the rule sets that may miss operations.
 const GAPS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The interval at which the numbers of activities are updated.
+/// The shortest interval at which the numbers in the activities, such as `operations`, are written.
 const NUMBERS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Returns the rule sets that may miss operations now.
 pub type ReadGaps = Arc<dyn Fn() -> Gaps + Send + Sync>;
 
-/// Keeps the activities and the [`Gaps`] in the index up to date. The task commits them together
-/// with the operations.
+/// Keeps the activities and the [`Gaps`] in the index up to date. The task commits the
+/// status of an activity together with the operations that change it. Gaps, numbers, and the names of
+/// namespaces and nodes have commits of their own.
 pub struct ActivityWriter {
     activities: Activities,
     numbers_at: Instant,
 }
 
 impl ActivityWriter {
-    /// Creates the writer of a leadership term. At first, it is unknown whether anything is idle,
-    /// because this leader has not read the targets of the rule sets.
+    /// Creates the writer of a leadership term. At first, no activity is idle, because
+    /// this leader has not read the targets of the rule sets.
     pub fn new(cluster_namespace: Text, reader: &IndexReader) -> Self {
         let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
         let entries = listed.map(|(_, entries)| entries).unwrap_or_default();
@@ -74,9 +75,10 @@ impl ActivityWriter {
         self.surround(batch);
     }
 
-    /// Adds the writes of activities to a batch. Each write gets a version of its own. So that no
-    /// activity is idle at a version at which an operation is in flight or may be missing, the
-    /// activities that become idle come last, and all others first.
+    /// Adds the writes of activities to a batch. Each write gets a version of its own.
+    /// Activities that become idle or are deleted come after the other writes, and all other activities
+    /// before them. So at no version is an activity idle while an operation is in flight or may be
+    /// missing.
     fn surround(&mut self, batch: &mut Vec<Write>) {
         let writes = self.activities.writes(clock::now(), false);
         let is_idle = |write: &Write| match write {
@@ -112,7 +114,7 @@ impl ActivityWriter {
         writes
     }
 
-    /// Records the namespaces or nodes that exist.
+    /// Records the namespaces or nodes that exist. Returns the writes of the activities that change.
     fn set_existing(&mut self, existing: Existing) -> Vec<Write> {
         self.activities.set_existing(existing);
         self.activities.writes(clock::now(), false)
@@ -139,8 +141,8 @@ pub async fn send_gaps(read_gaps: ReadGaps, tracker: mpsc::Sender<Message>) {
     }
 }
 
-/// Processes messages until all senders are dropped or the leadership is lost. In the second case,
-/// returns None. The index keeps its content when this function returns.
+/// Processes messages until all senders are dropped. Returns None if the leadership is lost while a
+/// commit needs further resourceVersions. The index keeps its content when this function returns.
 ///
 /// The future can be dropped at any time, because a batch of changes is committed completely or not
 /// at all.
@@ -155,7 +157,7 @@ pub async fn run(
     let mut batch = Vec::with_capacity(MAX_BATCH);
     let mut ticks = interval(NUMBERS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // At first, it is unknown whether anything is idle.
+    // At first, no activity is idle.
     commit(writer, leadership, activity.show(Gaps::default())).await?;
     loop {
         let deadline = tracker.next_deadline();
@@ -222,8 +224,8 @@ pub async fn run(
 }
 
 /// Commits all changes of the tracker. Many changes are committed in several batches, so that they
-/// need little memory. Returns true if there were changes, and None if this replica loses the
-/// leadership before it has committed all of them.
+/// need little memory. Returns true if there were changes, and None if the leadership is
+/// lost while a commit needs further resourceVersions.
 async fn commit_all(
     tracker: &mut Tracker,
     activity: &mut ActivityWriter,
@@ -247,7 +249,7 @@ async fn commit_all(
 }
 
 /// Waits until this leader has reserved enough resourceVersions in the Lease, and then commits the
-/// changes. Returns None if this replica loses the leadership before the commit. If the index rejects
+/// changes. Returns None if the leadership is lost during this wait. If the index rejects
 /// the changes, logs an error.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> Option<()> {
     if changes.is_empty() {

@@ -193,9 +193,9 @@ async fn authorize(
     }
 }
 
-/// Authorizes the request of an open watch again and again. Returns the error for the client when
-/// its user may no longer watch. If the kube-apiserver does not answer, the watch goes on until the
-/// next attempt. So a restart of the kube-apiserver does not end all watches.
+/// Authorizes the request of an open watch regularly. Returns the error for the client when the user
+/// may no longer watch. If the kube-apiserver does not answer, the watch continues until the next
+/// attempt. So a restart of the kube-apiserver does not end all watches.
 pub(super) fn wait_until_refused(
     shared: Arc<ServerState>,
     request: Arc<Requested>,

@@ -1,4 +1,4 @@
-//! The rules of all targets. An operation knows its rule sets only by name. After a restart or a
+//! The rules of all targets. Operations refer to their rule sets by name, because after a restart or a
 //! change of the leader, operations are restored before their rule sets arrive.
 
 use super::superseded_operations::OperationName;
@@ -8,8 +8,8 @@ use ifo_api::{Gvr, Text};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The rule book of each target. A target is a resource that rules watch. Its rule book contains
-/// these rules.
+/// The rule book of each target. A target is a resource that rule sets watch. Its rule book
+/// contains all rule sets that watch it.
 #[derive(Debug, Default)]
 pub struct Books {
     by_target: HashMap<Arc<Gvr>, Arc<RuleBook>>,

@@ -6,7 +6,7 @@
 //! buffer no longer has the next change for this client, the client gets a 410.
 //!
 //! An open watch is authorized again at least once a minute, also while it sends initial events. If
-//! its user may no longer watch, the watch ends with an event `ERROR`. This event contains the same
+//! the user may no longer watch, the watch ends with an event `ERROR`. This event contains the same
 //! 403 as the answer to a new watch.
 //!
 //! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
