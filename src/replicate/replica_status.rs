@@ -176,24 +176,26 @@ impl ReplicaStatus {
     /// Waits until this replica has all changes that the leader had when this method was called.
     /// The caller has received a read from a client, and answers the read after the wait.
     ///
-    /// Also returns in these cases, in which this replica may lack changes:
+    /// Returns false in these cases, in which this replica may lack changes:
     ///
     /// - This replica follows no leader.
     /// - The leader does not answer a state query within 1 s.
     /// - This replica does not have the changes 3 s after the answer.
-    pub async fn wait_until_current(&self) {
+    pub async fn wait_until_current(&self) -> bool {
         if !self.is_following() {
-            return;
+            return self.leads();
         }
         let (sent, mut answer) = (self.state().queries, self.0.answer.subscribe());
         self.0.query_wanted.notify_one();
         // Only a query that was sent after the arrival of the read has a current answer.
         let is_new = |it: &Option<LastAnswer>| it.is_none_or(|it| it.query > sent);
         let answered = tokio::time::timeout(QUERY_TIMEOUT, answer.wait_for(is_new)).await;
-        if let Ok(Some(LastAnswer { head, .. })) = answered.map(|it| it.ok().and_then(|it| *it)) {
-            let reader = &self.0.reader;
-            reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await;
-        }
+        let Ok(Some(LastAnswer { head, .. })) = answered.map(|it| it.ok().and_then(|it| *it))
+        else {
+            return false;
+        };
+        let reader = &self.0.reader;
+        reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await
     }
 
     /// Returns the state. If this replica's index has reached the resourceVersion of an answer, it

@@ -11,7 +11,6 @@
 //! operation.
 
 use super::OperationHooks;
-use super::hooks::OUTDATED;
 use crate::index::{self, ReadVersion};
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -116,9 +115,8 @@ async fn reason(hooks: &OperationHooks, request: &Request) -> Option<String> {
     if !hooks.readiness.synced() {
         return unknown("the server is starting");
     }
-    hooks.replica_status.wait_until_current().await;
-    if hooks.replica_status.is_stale() {
-        return unknown(OUTDATED);
+    if !hooks.replica_status.wait_until_current().await {
+        return unknown("no leader answers, or this replica lacks its newest changes");
     }
     let cluster = &*hooks.cluster_namespace;
     let (namespace, name, what) = match scope {

@@ -16,12 +16,12 @@ use ifo_api::{activity, live};
 use tokio_util::sync::CancellationToken;
 
 /// The reason why the server does not answer from an outdated copy of the operations.
-pub(super) const OUTDATED: &str = "this replica has not been up to date for more than 15 s: no replica leads, or this replica \
+const OUTDATED: &str = "this replica has not been up to date for more than 15 s: no replica leads, or this replica \
      cannot reach the leader";
 
 impl Hooks for OperationHooks {
     fn wait_until_current(&self) -> BoxFuture<'_, ()> {
-        self.replica_status.wait_until_current().boxed()
+        self.replica_status.wait_until_current().map(drop).boxed()
     }
 
     fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {

@@ -212,3 +212,22 @@ async fn the_path_of_the_check_shows_why_a_replica_is_not_ready() {
     let (_, body) = fixture.ask("/readyz/replica", &[]).await;
     assert_eq!(body, "internal server error: reason withheld\n");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_gate_refuses_at_once_if_no_leader_answers() {
+    let fixture = Fixture::filled();
+    let roles = [following(), ReplicaRole::Vacant(None)];
+    let is_refused_without_leader = async || {
+        let review = r#"{"request": {"uid": "u", "resource": {"resource": "nodes"}, "name": "n"}}"#;
+        let mut gate = request("POST", "/gate", &[]);
+        *gate.body_mut() = review.into();
+        text(fixture.send(gate).await)
+            .await
+            .contains("no leader answers")
+    };
+    assert!(!is_refused_without_leader().await);
+    for role in roles {
+        fixture.role.send_replace(role);
+        assert!(is_refused_without_leader().await);
+    }
+}
