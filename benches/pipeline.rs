@@ -29,7 +29,7 @@ const VIRTUAL_MACHINE: &str = include_str!("../tests/fixtures/objects/virtualmac
 const OPERATIONS: usize = 10_000;
 /// The limits of the index's ring buffer of changes, as in the server.
 const RING: Bounds = Bounds {
-    bytes: 12 << 20,
+    bytes: 8 << 20,
     age: Duration::from_mins(5),
 };
 

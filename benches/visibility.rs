@@ -86,7 +86,7 @@ fn name(number: usize) -> String {
 
 fn operations() -> (Writer, IndexReader) {
     let (mut writer, reader) = index(Bounds {
-        bytes: 12 << 20,
+        bytes: 8 << 20,
         age: Duration::from_mins(5),
     });
     let operations =

@@ -96,7 +96,7 @@ pub struct Common {
     /// Largest number of concurrent watches of one user, or of all ServiceAccounts of one namespace [env: MAX_WATCHES_PER_USER] [default: 125]
     #[arg(long = "max-watches-per-user", value_name = "NUMBER", value_parser = number(1), default_value = "125", hide_default_value = true)]
     pub max_watches_per_user: usize,
-    /// Largest number of concurrent connections, at least 8; a quarter is reserved for new connections and probes, three eighths for the front proxy [env: MAX_CONNECTIONS] [default: 256]
+    /// Largest number of concurrent connections, at least 8; if all are used, a quarter is for new connections and probes, and three eighths are for the front proxy and replicas [env: MAX_CONNECTIONS] [default: 256]
     #[arg(long = "max-connections", value_name = "NUMBER", value_parser = number(Limits::LEAST_CONNECTIONS), default_value = "256", hide_default_value = true)]
     pub max_connections: usize,
     /// Namespace in which operations on cluster-scoped subjects are shown
