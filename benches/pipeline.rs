@@ -223,8 +223,12 @@ fn idle_activities() -> (Activities, Writer) {
     };
     let (mut writer, _reader) = index::index(RING);
     let mut activities = Activities::new("ifo-system".into(), []);
-    activities.set_existing(Existing::Namespaces(names("namespace", NAMESPACES)));
-    activities.set_existing(Existing::Nodes(names("node", NODES)));
+    let namespaces = names("namespace", NAMESPACES).into_iter();
+    let namespaces = namespaces
+        .map(|name| (name, Timestamp::UNIX_EPOCH))
+        .collect();
+    activities.set_existing(&Existing::Namespaces(Arc::new(namespaces)));
+    activities.set_existing(&Existing::Nodes(names("node", NODES)));
     activities.set_gaps(gaps(true));
     commit(&mut writer, &mut activities);
     (activities, writer)

@@ -115,7 +115,7 @@ impl ActivityWriter {
     }
 
     /// Records the namespaces or nodes that exist. Returns the writes of the activities that change.
-    fn set_existing(&mut self, existing: Existing) -> Vec<Write> {
+    fn set_existing(&mut self, existing: &Existing) -> Vec<Write> {
         self.activities.set_existing(existing);
         self.activities.writes(clock::now(), false)
     }
@@ -191,7 +191,8 @@ pub async fn run(
             }
             match message {
                 Message::Existing(existing) => {
-                    commit(writer, leadership, activity.set_existing(existing)).await?;
+                    commit(writer, leadership, activity.set_existing(&existing)).await?;
+                    tracker.advance(Message::Existing(existing), now);
                 }
                 Message::Gaps(gaps) => {
                     has_changed |=

@@ -19,10 +19,9 @@ use crate::persist::{self, Store};
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::persisted::InFlightOperation;
-use ifo_engine::track::{InitialState, MAX_RESTORED};
+use ifo_engine::track::{InitialState, MAX_RESTORED, Namespaces};
 use ifo_observe::{GapReason, Raw};
-use jiff::Timestamp;
-use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::coop::consume_budget;
@@ -42,24 +41,12 @@ const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 /// started answers clients with 403, until it has read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// The namespaces that exist, each with its creation time.
-pub type ListedNamespaces = HashMap<String, Timestamp>;
-
-/// What a leader takes over.
-#[derive(Debug)]
-pub struct Takeover {
-    /// The initial state of the tracker.
-    pub state: InitialState,
-    /// True if all custom resources were restored. Custom resources of deleted namespaces and invalid
-    /// ones are not restored. False if persistence mode is off.
-    pub is_complete: bool,
-    /// If the namespaces were not read, or not in time, the namespaces of the operations in the index.
-    pub unlisted: HashSet<Text>,
-}
-
 /// Reads what the leader takes over. If custom resources cannot be read, the initial state lacks their
 /// operations. If such an operation is still in flight, the leader detects it again later. `store` has
 /// the custom resources. It is None if persistence mode is off. `namespaces` receives the namespaces.
+///
+/// Also returns true if all custom resources were restored, except those of deleted namespaces and
+/// invalid ones. Returns false if persistence mode is off.
 ///
 /// `reader` reads the leader's own index. If an entry that was deleted recently is a completed
 /// operation, the tracker remembers its start and end. The name of an operation depends on the second of
@@ -69,8 +56,8 @@ pub async fn take_over(
     store: Option<&dyn Store>,
     reader: &IndexReader,
     cluster_namespace: Text,
-    mut namespaces: watch::Receiver<Option<ListedNamespaces>>,
-) -> Takeover {
+    mut namespaces: watch::Receiver<Option<Arc<Namespaces>>>,
+) -> (InitialState, bool) {
     // The entries are still up to date when the tracker receives them. In this term, only the tracker
     // changes the operations in the index, and it receives the entries before its first change.
     let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
@@ -82,15 +69,11 @@ pub async fn take_over(
     };
     let received = timeout(limit, namespaces.wait_for(Option::is_some)).await;
     let known = received.ok().and_then(|received| received.ok()?.clone());
-    let mut unlisted = HashSet::new();
     if known.is_none() {
         tracing::warn!(
             "the namespaces cannot be listed; in persistence mode, the leader does not restore \
              completed custom resources of namespaced subjects"
         );
-        let namespaces = listed.iter().map(|it| it.key().object_namespace().into());
-        unlisted = namespaces.collect();
-        unlisted.remove(&cluster_namespace);
     }
     let mut is_complete = known.is_some() && store.is_some();
     let mut state = InitialState::new(cluster_namespace, known);
@@ -121,11 +104,7 @@ pub async fn take_over(
         restored,
         "the leader continues from these operations"
     );
-    Takeover {
-        state,
-        is_complete,
-        unlisted,
-    }
+    (state, is_complete)
 }
 
 /// Reads all custom resources and adds their operations to `state`. The watch retries failures. Returns

@@ -200,14 +200,14 @@ fn refused(code: u16) -> Raw {
 async fn take_over(
     store: Option<&dyn Store>,
     writes: Vec<Write>,
-    namespaces: watch::Receiver<Option<ListedNamespaces>>,
-) -> Takeover {
+    namespaces: watch::Receiver<Option<Arc<Namespaces>>>,
+) -> (InitialState, bool) {
     super::take_over(store, &index_with(writes), "ifo-system".into(), namespaces).await
 }
 
 /// Returns the list of the namespaces, which contains one namespace.
-fn listed(name: &str, created: Timestamp) -> watch::Receiver<Option<ListedNamespaces>> {
-    watch::channel(Some([(name.to_owned(), created)].into())).1
+fn listed(name: &str, created: Timestamp) -> watch::Receiver<Option<Arc<Namespaces>>> {
+    watch::channel(Some(Arc::new([(name.into(), created)].into()))).1
 }
 
 /// Restores operations from the custom resources in these events. Returns the tracker's writes, and
@@ -216,7 +216,7 @@ async fn restored(events: Vec<Raw>) -> (Vec<String>, u64) {
     let begun = tokio::time::Instant::now();
     let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
     let script = Script(events);
-    let state = take_over(Some(&script), Vec::new(), namespaces).await.state;
+    let (state, _) = take_over(Some(&script), Vec::new(), namespaces).await;
     (writes_after_takeover(state), begun.elapsed().as_secs())
 }
 
@@ -275,9 +275,9 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
         custom_resource("node", Phase::Completed),
         Raw::Synced,
     ]);
-    let restore_with = async |namespaces: watch::Receiver<Option<ListedNamespaces>>| {
-        let takeover = take_over(Some(&script), Vec::new(), namespaces).await;
-        (writes_after_takeover(takeover.state), takeover.is_complete)
+    let restore_with = async |namespaces: watch::Receiver<Option<Arc<Namespaces>>>| {
+        let (state, is_complete) = take_over(Some(&script), Vec::new(), namespaces).await;
+        (writes_after_takeover(state), is_complete)
     };
     let early = start() - Duration::from_mins(1);
     let late = start() + Duration::from_secs(30);
@@ -301,13 +301,10 @@ async fn operations_of_the_index_win_over_custom_resources() {
     let both = [writes("a", false), writes("b", true)].concat();
     let script = Script(vec![active("a"), active("c"), Raw::Synced]);
     let namespaces = listed("ns", Timestamp::UNIX_EPOCH);
-    let Takeover {
-        state, unlisted, ..
-    } = take_over(Some(&script), both.clone(), namespaces).await;
+    let (state, _) = take_over(Some(&script), both.clone(), namespaces).await;
     assert_eq!(state.count(), 3);
     // The index ignores the writes of `a` and `b`, because it contains the same objects.
     assert_eq!(writes_after_takeover(state), ["a", "b!", "c"]);
-    assert_eq!(unlisted, HashSet::new());
     // A completed operation that was deleted from the index still counts.
     let key = both.iter().rev().find_map(|write| match write {
         Write::Put { key, object } => object.operation().map(|_| key.clone()),
@@ -318,11 +315,8 @@ async fn operations_of_the_index_win_over_custom_resources() {
     // Without persistence mode, the leader waits for the namespaces for 2 s.
     let (_never, namespaces) = watch::channel(None);
     let begun = tokio::time::Instant::now();
-    let Takeover {
-        state, unlisted, ..
-    } = take_over(None, changes, namespaces).await;
+    let (state, _) = take_over(None, changes, namespaces).await;
     assert_eq!(begun.elapsed().as_secs(), 2);
     assert_eq!(state.count(), 2);
     assert_eq!(writes_after_takeover(state), ["a"]);
-    assert_eq!(unlisted, [Text::from("ns")].into());
 }

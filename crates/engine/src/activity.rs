@@ -248,15 +248,18 @@ impl Activities {
     }
 
     /// Records which namespaces or nodes exist.
-    pub fn set_existing(&mut self, existing: Existing) {
+    pub fn set_existing(&mut self, existing: &Existing) {
         match existing {
-            Existing::Namespaces(names) => {
+            Existing::Namespaces(namespaces) => {
                 let is_namespace = |scope: &Scope| matches!(scope, Scope::Namespace(_));
-                self.replace_existing(is_namespace, names.into_iter().map(Scope::Namespace));
+                self.replace_existing(
+                    is_namespace,
+                    namespaces.keys().cloned().map(Scope::Namespace),
+                );
             }
             Existing::Nodes(names) => {
                 let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
-                self.replace_existing(is_node, names.into_iter().map(Scope::Node));
+                self.replace_existing(is_node, names.iter().cloned().map(Scope::Node));
             }
         }
         self.recount_nodes();

@@ -10,16 +10,14 @@ use crate::app::leader_term::{LeaderTerm, PipelineInput};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Persistence, Serve};
 use crate::persist::{self, ClusterStore, Persist, PersistSettings, Store, UnsyncedRuleSets};
-use crate::takeover::{self, ListedNamespaces};
+use crate::takeover;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use ifo_api::Text;
-use ifo_engine::track::Message;
+use ifo_engine::track::{Message, Namespaces};
 use ifo_observe::{ClusterFeed, Connection, Discovery, Feed};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 /// The server writes the state `Settling` to a custom resource only if the operation is in this
 /// state for longer than the debounce period plus this time.
@@ -55,9 +53,8 @@ impl LeaderSetup {
             .start("registration", registration.keep(shared.readiness.clone()));
         let namespaces = watch::Sender::new(None);
         let listed = namespaces.subscribe();
-        let (unlisted_sender, unlisted) = oneshot::channel();
         let tracker = term.tracker.clone();
-        let watching = watch_namespaces(client.clone(), namespaces, unlisted, tracker);
+        let watching = watch_namespaces(client.clone(), namespaces, tracker);
         term.tasks.start("namespaces", watching);
         let nodes = watch_nodes(client.clone(), term.tracker.clone());
         term.tasks.start("nodes", nodes);
@@ -85,9 +82,8 @@ impl LeaderSetup {
             let unsynced = unsynced_rule_sets.subscribe();
             self.persist(shared, term, store, is_restored.subscribe(), unsynced);
         }
-        let reports = (is_restored, unlisted_sender);
         PipelineInput {
-            restored: restore_operations(shared, term, store, listed, reports),
+            restored: restore_operations(shared, term, store, listed, is_restored),
             resolve: Arc::new(Discovery::new(connection)),
             rule_sets: rule_sets::follow(client.clone()),
             status: Arc::new(StatusWriter::new(client)),
@@ -132,25 +128,25 @@ impl LeaderSetup {
 
 /// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
 /// detections into operations. `store` has the custom resources, in persistence mode. `listed`
-/// receives the namespaces that exist. Afterwards, the future reports [`takeover::Takeover::is_complete`]
-/// and [`takeover::Takeover::unlisted`].
+/// receives the namespaces that exist. Afterwards, the future tells `is_restored` whether all custom
+/// resources were restored.
 fn restore_operations(
     shared: &Components,
     term: &LeaderTerm,
     store: Option<Arc<ClusterStore>>,
-    listed: watch::Receiver<Option<ListedNamespaces>>,
-    (is_restored, unlisted): (watch::Sender<bool>, oneshot::Sender<HashSet<Text>>),
+    listed: watch::Receiver<Option<Arc<Namespaces>>>,
+    is_restored: watch::Sender<bool>,
 ) -> BoxFuture<'static, ()> {
     let (reader, cluster_namespace) = (shared.operations(), shared.cluster_namespace());
     let tracker = term.tracker.clone();
     async move {
         let store = store.as_deref().map(|store| store as &dyn Store);
-        let takeover = takeover::take_over(store, &reader, cluster_namespace, listed).await;
+        let takeover = takeover::take_over(store, &reader, cluster_namespace, listed);
+        let (state, is_complete) = takeover.await;
         // A send fails only if the term is ending. Then no task needs the messages any more.
-        let state = Box::new(takeover.state);
+        let state = Box::new(state);
         let _ = tracker.send(Message::Resume(state)).await;
-        is_restored.send_replace(takeover.is_complete);
-        let _ = unlisted.send(takeover.unlisted);
+        is_restored.send_replace(is_complete);
     }
     .boxed()
 }

@@ -307,12 +307,11 @@ impl SimulatedFeed {
     /// Reads the operations that a new leader takes over, as the real server does.
     async fn initial_state(&self) -> InitialState {
         let store = self.store.as_ref().map(|store| store as &dyn Store);
-        let namespaces = [(NAMESPACE.to_owned(), Timestamp::UNIX_EPOCH)].into();
-        let namespaces = watch::channel(Some(namespaces)).1;
+        let namespaces = [(NAMESPACE.into(), Timestamp::UNIX_EPOCH)].into();
+        let namespaces = watch::channel(Some(Arc::new(namespaces))).1;
         let reader = &self.operations;
-        takeover::take_over(store, reader, "ifo-system".into(), namespaces)
-            .await
-            .state
+        let taken = takeover::take_over(store, reader, "ifo-system".into(), namespaces);
+        taken.await.0
     }
 
     async fn random_delay(&mut self, longest_ms: u64) {

@@ -100,6 +100,13 @@ fn gap(namespaces: Option<&[&str]>, is_being_read: bool) -> Gap {
     }
 }
 
+fn namespaces(names: &[&str]) -> Existing {
+    let all = names
+        .iter()
+        .map(|name| ((*name).into(), Timestamp::UNIX_EPOCH));
+    Existing::Namespaces(Arc::new(all.collect()))
+}
+
 #[test]
 fn nothing_is_idle_before_the_targets_are_read_but_what_is_busy_is_busy() {
     let mut fixture = Fixture::new();
@@ -120,10 +127,10 @@ fn an_operation_makes_its_namespace_nodes_component_and_the_cluster_busy() {
     fixture.set_gaps(Vec::new());
     fixture
         .activities
-        .set_existing(Existing::Namespaces(vec!["shop".into(), "other".into()]));
+        .set_existing(&namespaces(&["shop", "other"]));
     fixture
         .activities
-        .set_existing(Existing::Nodes(vec!["n1".into(), "n2".into()]));
+        .set_existing(&Existing::Nodes(vec!["n1".into(), "n2".into()]));
     fixture.apply(false);
     let status = json!({"nodes": ["n1", "unlisted", "no/node"], "state": "Blocked"});
     fixture.put("a", &json!({"status": status}));
@@ -160,9 +167,7 @@ fn an_operation_makes_its_namespace_nodes_component_and_the_cluster_busy() {
     assert_eq!(idle(&fixture, "shop", "namespace"), "True");
     assert_eq!(idle(&fixture, "ifo-system", "node.unlisted"), "");
     // A deleted namespace has no activity.
-    fixture
-        .activities
-        .set_existing(Existing::Namespaces(vec!["other".into()]));
+    fixture.activities.set_existing(&namespaces(&["other"]));
     fixture.apply(false);
     assert_eq!(idle(&fixture, "shop", "namespace"), "");
 }
@@ -184,7 +189,7 @@ fn a_rule_set_cannot_create_activities_of_many_nodes() {
     let last = format!("invented-{}", MAX_UNLISTED_NODES + 9);
     fixture
         .activities
-        .set_existing(Existing::Nodes(vec![last.as_str().into()]));
+        .set_existing(&Existing::Nodes(vec![last.as_str().into()]));
     fixture.apply(false);
     let busy = Some(("False", OPERATIONS_IN_FLIGHT));
     assert_eq!(fixture.idle("ifo-system", &format!("node.{last}")), busy);
@@ -210,7 +215,7 @@ fn a_gap_makes_only_the_affected_activities_unknown() {
     let mut fixture = Fixture::new();
     fixture
         .activities
-        .set_existing(Existing::Namespaces(vec!["shop".into(), "other".into()]));
+        .set_existing(&namespaces(&["shop", "other"]));
     fixture.set_gaps(vec![gap(Some(&["shop"]), false)]);
     let unknown = Some(("Unknown", RULE_SETS_NOT_WORKING));
     assert_eq!(fixture.idle("shop", "namespace"), unknown);

@@ -36,6 +36,7 @@ use crate::rules::{RuleBook, RuleSetsWithoutBook};
 use ifo_api::completeness::Gaps;
 use ifo_api::{Gvr, Key, Object, Source};
 use jiff::Timestamp;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
@@ -92,25 +93,9 @@ pub enum Message {
     /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
     /// flight can be overdue now.
     BaselinesLoaded,
-    /// A namespace was deleted. The tracker deletes the retained completed operations and the
-    /// records of the namespace.
-    NamespaceDeleted {
-        /// Name of the namespace.
-        name: Text,
-        /// Creation time of a new namespace with the same name. None if there is no such namespace,
-        /// or if its creation time is unknown.
-        again: Option<Timestamp>,
-    },
-    /// A namespace was created. If a namespace with the same name was deleted before, operations
-    /// that start at `created` or later belong to the new namespace.
-    NamespaceCreated {
-        /// Name of the namespace.
-        name: Text,
-        /// The field `metadata.creationTimestamp`.
-        created: Timestamp,
-    },
-    /// The namespaces or nodes that exist. The task that writes the tracker's changes to the index
-    /// needs them for the activities. The tracker ignores this message.
+    /// The namespaces or nodes that exist now. The tracker deletes the retained completed operations
+    /// and the records of deleted namespaces. The task that writes the tracker's changes to the index
+    /// needs both lists for the activities.
     Existing(Existing),
     /// The rule sets that may miss operations now. The index contains the operations of all earlier
     /// messages before it contains these gaps. The tracker ignores this message.
@@ -121,11 +106,14 @@ pub enum Message {
     Flush(oneshot::Sender<()>),
 }
 
+/// The names of namespaces, each with its `metadata.creationTimestamp`.
+pub type Namespaces = HashMap<Text, Timestamp>;
+
 /// Namespaces or nodes that exist in the cluster.
 #[derive(Clone, Debug)]
 pub enum Existing {
     /// All namespaces.
-    Namespaces(Vec<Text>),
+    Namespaces(Arc<Namespaces>),
     /// All nodes.
     Nodes(Vec<Text>),
 }

@@ -94,6 +94,11 @@ impl RetainedByComponent {
         }
     }
 
+    /// Returns the namespaces of the objects.
+    pub fn namespaces(&self) -> impl Iterator<Item = Text> {
+        self.objects.keys().map(|key| key.object_namespace().into())
+    }
+
     /// Removes the objects in a namespace whose operations `was_deleted` selects by their start.
     /// Returns their keys.
     pub fn remove_from(

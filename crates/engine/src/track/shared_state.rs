@@ -3,7 +3,6 @@
 //! completed operation that clients can still read. A run is one occurrence of an operation, from
 //! its start to its end.
 
-use super::Write;
 use super::baselines::SharedBaselines;
 use super::books::Books;
 use super::end_reason::End;
@@ -12,6 +11,7 @@ use super::last_runs::{Identity, LastRuns};
 use super::operation::Operation;
 use super::operation_limits::OperationLimits;
 use super::retained::{RetainedByComponent, Retention};
+use super::{Namespaces, Write};
 use crate::detect::Subject;
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
@@ -83,6 +83,8 @@ pub(super) struct SharedState {
     /// after the watch of namespaces has reported the deletion. So the tracker must remember the
     /// deletion until then.
     pub(super) deleted_namespaces: ExpiringMap<Text, Option<Timestamp>>,
+    /// The namespaces that exist. None if they are not known yet.
+    pub(super) namespaces: Option<Arc<Namespaces>>,
     /// The baselines: the durations of earlier runs.
     pub(super) baselines: SharedBaselines,
     /// The bounds on operations, and what the operations use of them.
@@ -108,6 +110,7 @@ impl SharedState {
             timers: BTreeSet::new(),
             last_runs: LastRuns::default(),
             deleted_namespaces: ExpiringMap::default(),
+            namespaces: None,
             baselines,
             limits: OperationLimits::default(),
             writes: Vec::new(),
@@ -247,28 +250,44 @@ impl SharedState {
     /// `recreated` is the creation time of a new namespace with the same name. Operations that
     /// started at this time or later belong to the new namespace, and stay. If `recreated` is None,
     /// all operations belong to the deleted namespace.
-    pub(super) fn namespace_deleted(
-        &mut self,
-        name: Text,
-        recreated: Option<Timestamp>,
-        now: Instant,
-    ) {
+    fn namespace_deleted(&mut self, name: Text, recreated: Option<Timestamp>, now: Instant) {
         let was_deleted = |start| recreated.is_none_or(|recreated| start < recreated);
         for kept in [&mut self.retained, &mut self.records] {
-            for key in kept.remove_from(&name, was_deleted) {
-                self.writes.push(Write::Delete { key });
-            }
+            let deleted = kept.remove_from(&name, was_deleted).into_iter();
+            self.writes.extend(deleted.map(|key| Write::Delete { key }));
         }
         self.deleted_namespaces
             .insert(name, recreated, now + DELETED_TTL);
     }
 
-    /// Handles the creation of a namespace. If a namespace with this name was deleted before,
-    /// operations that start at `created` or later belong to the new namespace and are retained.
-    pub(super) fn namespace_created_again(&mut self, name: &Text, created: Timestamp) {
-        if let Some((until, _)) = self.deleted_namespaces.remove(name) {
-            self.deleted_namespaces
-                .insert(name.clone(), Some(created), until);
+    /// Records the namespaces that exist, and handles the deletions and new creations since the last
+    /// call. At the first call of a leadership term, any namespace of an operation or of a record can
+    /// have been deleted. `of_subjects` are the namespaces of the subjects of operations in flight.
+    pub(super) fn set_namespaces<'a>(
+        &mut self,
+        existing: Arc<Namespaces>,
+        of_subjects: impl Iterator<Item = &'a Text>,
+        now: Instant,
+    ) {
+        let before = self.namespaces.replace(existing.clone());
+        let mut earlier: BTreeSet<Text> = match &before {
+            Some(before) => before.keys().cloned().collect(),
+            None => {
+                let kept = [&self.retained, &self.records].into_iter();
+                let kept = kept.flat_map(RetainedByComponent::namespaces);
+                kept.chain(of_subjects.cloned()).collect()
+            }
+        };
+        let again = existing.keys();
+        let again = again.filter(|name| self.deleted_namespaces.get(name).is_some());
+        earlier.extend(again.cloned());
+        // This namespace also contains the operations on cluster-scoped objects.
+        earlier.remove(&self.settings.cluster_namespace);
+        for name in earlier {
+            let created = existing.get(&name);
+            if before.as_ref().map(|before| before.get(&name)) != Some(created) {
+                self.namespace_deleted(name, created.copied(), now);
+            }
         }
     }
 

@@ -12,6 +12,7 @@
 //! exception: if an operation also has a later run, the earlier run completes at once
 //! (`Tracker::resume`).
 
+use super::Namespaces;
 use super::end_reason::End;
 use super::last_runs::OperationId;
 use super::operation::Restored;
@@ -23,8 +24,8 @@ use ifo_api::live::InFlightOperation;
 use ifo_api::record::OperationRecord;
 use ifo_api::{Key, Object};
 use jiff::Timestamp;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Maximum number of operations that are restored from custom resources. This number of operations
@@ -41,8 +42,8 @@ pub const MAX_RESTORED: usize = 50_000;
 #[derive(Debug)]
 pub struct InitialState {
     cluster_namespace: Text,
-    /// Creation time of each existing namespace. None if the namespaces could not be read.
-    namespaces: Option<HashMap<String, Timestamp>>,
+    /// The existing namespaces. None if they could not be read.
+    namespaces: Option<Arc<Namespaces>>,
     /// Operations by identity and start, in seconds since 1970. These two values determine the name
     /// and the UID of an operation.
     operations: BTreeMap<(OperationId, i64), FoundOperation>,
@@ -72,9 +73,8 @@ enum FoundIn {
 }
 
 impl InitialState {
-    /// Creates a state without operations. `namespaces` contains the creation time of each existing
-    /// namespace, or is None if the namespaces could not be read.
-    pub fn new(cluster_namespace: Text, namespaces: Option<HashMap<String, Timestamp>>) -> Self {
+    /// Creates a state without operations. `namespaces` is None if the namespaces could not be read.
+    pub fn new(cluster_namespace: Text, namespaces: Option<Arc<Namespaces>>) -> Self {
         Self {
             cluster_namespace,
             namespaces,
@@ -227,18 +227,6 @@ impl Tracker {
     /// run. The reason: a leader does not write custom resources in the order of the changes. So
     /// the previous leader may have written a later run, but not the end of an earlier run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
-        // The tracker must know the deleted namespaces before it takes over the operations: if an
-        // operation in a deleted namespace completes later, the tracker deletes it at once.
-        for found in state.operations.values() {
-            if let Some(name) = &found.restored.subject.reference.namespace
-                && state.is_from_deleted_namespace(&found.restored)
-            {
-                let namespaces = state.namespaces.as_ref();
-                let recreated = namespaces.and_then(|all| all.get(&**name).copied());
-                self.shared
-                    .namespace_deleted(name.clone(), recreated, now.steady);
-            }
-        }
         for key in state.rejected {
             self.shared.delete(key);
         }
@@ -270,6 +258,11 @@ impl Tracker {
         let surplus = over.len().saturating_sub(max_count);
         for (index, (end, found)) in over.into_iter().enumerate() {
             self.resume_completed(found, end, index >= surplus, now);
+        }
+        // The tracker can have received the namespaces before the operations.
+        let namespaces = self.shared.namespaces.take().or(state.namespaces);
+        if let Some(namespaces) = namespaces {
+            self.set_namespaces(namespaces, now.steady);
         }
     }
 

@@ -17,7 +17,7 @@ use super::operation_limits::OperationBounds;
 use super::refused_operations::RefusedOperations;
 use super::shared_state::{SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
-use super::{Message, SharedBaselines};
+use super::{Existing, Message, Namespaces, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, Subject};
 use crate::rules::{Report, RuleBook};
 use crate::{ClockReading, Meter};
@@ -102,11 +102,8 @@ impl Tracker {
                 book,
                 removed,
             } => self.apply_rules(&target, book, removed, now),
-            Message::NamespaceDeleted { name, again } => {
-                self.shared.namespace_deleted(name, again, now.steady);
-            }
-            Message::NamespaceCreated { name, created } => {
-                self.shared.namespace_created_again(&name, created);
+            Message::Existing(Existing::Namespaces(existing)) => {
+                self.set_namespaces(existing, now.steady);
             }
             Message::Resume(state) => self.resume(*state, now),
             Message::AllRuleBooksSent(without_book) => {
@@ -120,8 +117,7 @@ impl Tracker {
             Message::BaselinesLoaded => {
                 self.step_each(now, |it| !it.has_no_target(), SubjectAction::Refresh);
             }
-            // The caller answers this message after it has written the changes to the index.
-            Message::Existing(_) | Message::Gaps(_) | Message::Flush(_) => {}
+            Message::Existing(Existing::Nodes(_)) | Message::Gaps(_) | Message::Flush(_) => {}
             Message::Feed {
                 source,
                 generation,
@@ -185,6 +181,13 @@ impl Tracker {
             due.push(identity);
         }
         due
+    }
+
+    /// Records the namespaces that exist. See [`SharedState::set_namespaces`].
+    pub(super) fn set_namespaces(&mut self, existing: Arc<Namespaces>, now: Instant) {
+        let subjects = self.subjects.values();
+        let of_subjects = subjects.filter_map(|it| it.subject.reference.namespace.as_ref());
+        self.shared.set_namespaces(existing, of_subjects, now);
     }
 
     fn feed_state(&mut self, source: &Source) -> &mut FeedState {

@@ -17,10 +17,10 @@ pub(super) fn initial_state<'a>(
     let namespaces = operations.filter_map(|it| it.spec.subject.namespace.clone());
     let namespaces = namespaces
         .chain(["ns".into()])
-        .map(|name| (name.to_string(), Timestamp::UNIX_EPOCH))
+        .map(|name| (name, Timestamp::UNIX_EPOCH))
         .collect();
     let cluster_namespace = &fixture.tracker.shared.settings.cluster_namespace;
-    InitialState::new(cluster_namespace.clone(), Some(namespaces))
+    InitialState::new(cluster_namespace.clone(), Some(Arc::new(namespaces)))
 }
 
 impl TrackerFixture {

@@ -189,11 +189,12 @@ impl TrackerFixture {
         self.evaluate("vm", what);
     }
 
-    /// Deletes a namespace. `again` is the creation time of a new namespace with the same name, or
-    /// None if there is no new namespace.
-    pub(super) fn delete_namespace(&mut self, name: &str, again: Option<Timestamp>) {
-        let name = name.into();
-        self.send(Message::NamespaceDeleted { name, again });
+    /// Lists the namespaces `other` and, if it was created, `name`.
+    pub(super) fn list_namespaces(&mut self, name: &str, created: Option<Timestamp>) {
+        let listed = created.map(|created| (name.into(), created));
+        let other = ("other".into(), Timestamp::UNIX_EPOCH);
+        let all = listed.into_iter().chain([other]).collect();
+        self.send(Message::Existing(Existing::Namespaces(Arc::new(all))));
     }
 
     pub(super) fn advance(&mut self, duration: Duration) {

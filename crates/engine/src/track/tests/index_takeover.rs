@@ -129,9 +129,9 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
             let mut fixture = fixture_without_rules(retaining());
             fixture.objects.clone_from(&before.objects);
             fixture.now.wall = before.now.wall + Duration::from_hours(2);
-            let named = created.map(|created| ("ns".to_owned(), created));
+            let named = created.map(|created| ("ns".into(), created));
             let namespaces = named.into_iter().collect();
-            let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
+            let mut state = InitialState::new("ifo-system".into(), Some(Arc::new(namespaces)));
             for (key, object) in &fixture.objects {
                 state.add_index_object(key, object, fixture.now);
             }
@@ -152,17 +152,23 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
     }
 }
 
+/// Returns the state of a leader that takes over the objects of `fixture` and could not read the
+/// namespaces.
+fn without_namespaces(fixture: &TrackerFixture) -> InitialState {
+    let mut state = InitialState::new("ifo-system".into(), None);
+    for (key, object) in &fixture.objects {
+        state.add_index_object(key, object, fixture.now);
+    }
+    state
+}
+
 #[test]
-fn all_objects_stay_if_the_namespaces_cannot_be_read() {
+fn all_objects_stay_while_the_namespaces_are_unknown() {
     for before in [world_with_completed(), migrating()] {
         let mut fixture = fixture_without_rules(retaining());
         fixture.objects.clone_from(&before.objects);
         fixture.now.wall = before.now.wall;
-        let mut state = InitialState::new("ifo-system".into(), None);
-        for (key, object) in &fixture.objects {
-            state.add_index_object(key, object, fixture.now);
-        }
-        fixture.send(Message::Resume(Box::new(state)));
+        fixture.send(Message::Resume(Box::new(without_namespaces(&fixture))));
         assert_eq!(fixture.objects, before.objects);
         // If the namespaces cannot be read, the leader restores only custom resources of operations
         // in flight. The first list shows whether their subjects still exist. For a completed
@@ -173,6 +179,12 @@ fn all_objects_stay_if_the_namespaces_cannot_be_read() {
         assert!(state.add_custom_resource(before.only_operation(), fixture.now));
         fixture.send(Message::Resume(Box::new(state)));
         let stays = before.only_operation().status.phase == Phase::Active;
+        assert_eq!(fixture.shown().len(), usize::from(stays));
+        // When the namespaces are known, the completed operations of deleted ones go.
+        let mut fixture = fixture_without_rules(retaining());
+        fixture.objects.clone_from(&before.objects);
+        fixture.send(Message::Resume(Box::new(without_namespaces(&fixture))));
+        fixture.list_namespaces("ns", None);
         assert_eq!(fixture.shown().len(), usize::from(stays));
     }
 }

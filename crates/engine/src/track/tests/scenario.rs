@@ -239,12 +239,8 @@ impl Run {
     fn change_namespace(&mut self, event: &str) {
         let now = self.fixture.now.wall;
         match event {
-            "deleted" => self.fixture.delete_namespace("ns", None),
-            "replaced" => self.fixture.delete_namespace("ns", Some(now)),
-            _ => self.fixture.send(Message::NamespaceCreated {
-                name: "ns".into(),
-                created: now,
-            }),
+            "deleted" => self.fixture.list_namespaces("ns", None),
+            _ => self.fixture.list_namespaces("ns", Some(now)),
         }
     }
 
