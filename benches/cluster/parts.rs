@@ -90,17 +90,14 @@ impl Bench {
         println!("a bare watch {each:.1?}; {times:.2} times");
         let _ = bare.kill();
         let _ = bare.wait();
-        let before = processor_time(server.pid());
-        let latencies = self.load_with_watches().await;
-        let what = "status changes, with one watch of the operations";
-        print_processor(server, what, before, events);
+        let latencies = self.load_with_watches(server).await;
         latencies.print();
         println!("after both loads: {}", memory(server.pid()));
     }
 
     /// Changes statuses while one watch receives the subjects and another watch receives the
-    /// operations. Returns the latencies of both.
-    async fn load_with_watches(&self) -> Arc<Latencies> {
+    /// operations. Prints the processor time, and returns the latencies of both watches.
+    async fn load_with_watches(&self, server: &ServerProcess) -> Arc<Latencies> {
         // Wait until the operations of the previous load have ended.
         self.set_all("Running").await;
         tokio::time::sleep(2 * SETTLE).await;
@@ -113,9 +110,12 @@ impl Bench {
         }
         tokio::time::sleep(SETTLE).await;
         let updates = self.rate * self.seconds;
+        let before = processor_time(server.pid());
         self.load(Load::StatusChange, updates, Some(&latencies))
             .await;
         tokio::time::sleep(Duration::from_secs(2)).await;
+        let what = "status changes, with one watch of the operations";
+        print_processor(server, what, before, updates);
         watches.iter().for_each(JoinHandle::abort);
         latencies
     }
