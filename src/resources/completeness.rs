@@ -9,6 +9,7 @@
 //! - The list shows an older resourceVersion, and the index no longer knows which rule sets may
 //!   have missed operations at this version.
 //!
+//! Such an answer also gets the reason as JSON in the header `ifo-incomplete`, which the plugin reads.
 //! All other lists and watches of operations get the header `ifo-complete`, except if operations can be
 //! hidden from the user (`--visibility=subject`).
 //!
@@ -31,10 +32,11 @@ use http::header::WARNING;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ifo_api::Text;
 use ifo_api::completeness::{
-    COMPLETE_HEADER, Gap, Gaps, GapsObject, IGNORED_HEADER, Incomplete, Named, NotWorking,
-    SELECTOR_HEADER,
+    COMPLETE_HEADER, Gap, Gaps, GapsObject, IGNORED_HEADER, INCOMPLETE_HEADER, Incomplete,
+    MAX_NAMED, Named, NotWorking, SELECTOR_HEADER,
 };
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
+use serde_json::json;
 
 /// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
 /// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
@@ -120,7 +122,7 @@ async fn incomplete(hooks: &OperationHooks, gaps: &Gaps, read: Read<'_>) -> Opti
     Some(Incomplete::NotWorking(NotWorking {
         count,
         total: gaps.total,
-        named: named.collect(),
+        named: named.take(MAX_NAMED).collect(),
     }))
 }
 
@@ -139,9 +141,20 @@ fn ignored_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
+/// Adds the headers of an incomplete answer: the text for people, and the JSON for the plugin. A header
+/// is left out if its value contains a character that a header must not contain.
+///
+/// The text has the format of the kube-apiserver's warnings, `299 - "text"` (RFC 7234, section 5.5). The
+/// code 299 stands for any persistent warning. The `-` stands in place of the server's name.
 fn add_warning(incomplete: &Incomplete, response: &mut Response) {
-    if let Some(value) = header_value(incomplete) {
-        response.headers_mut().append(WARNING, value);
+    let text = incomplete.to_string();
+    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
+    let headers = response.headers_mut();
+    if let Ok(warning) = HeaderValue::try_from(format!("299 - \"{quoted}\"")) {
+        headers.append(WARNING, warning);
+    }
+    if let Ok(json) = HeaderValue::try_from(json!(incomplete).to_string()) {
+        headers.append(INCOMPLETE_HEADER, json);
     }
 }
 
@@ -150,16 +163,6 @@ fn named(gap: &Gap) -> Named {
         name: gap.rule_set.to_string(),
         reason: gap.reason.clone(),
     }
-}
-
-/// Returns the value of the header in the kube-apiserver's format, `299 - "text"` (RFC 7234,
-/// section 5.5). The code 299 stands for any persistent warning. The `-` stands in place of the
-/// server's name. If the text contains a character that a header must not contain, returns None.
-/// The answer then gets no header.
-fn header_value(incomplete: &Incomplete) -> Option<HeaderValue> {
-    let text = incomplete.to_string();
-    let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-    HeaderValue::from_str(&format!("299 - \"{quoted}\"")).ok()
 }
 
 /// Returns true if the user may list rule sets. The warning names the rule sets only to such users.

@@ -1,21 +1,22 @@
 //! Types and texts that state whether a list of operations is complete, or why operations may be
-//! missing from it. The server sends the text in a `Warning` header (RFC 7234, section 5.5). The
-//! plugin parses this text.
+//! missing from it. The server sends an [`Incomplete`] in two headers: as a sentence for people in
+//! `Warning` (RFC 7234, section 5.5), and as JSON for the plugin in [`INCOMPLETE_HEADER`].
 
 use crate::metadata::{Metadata, api_version};
 use crate::{Collection, Key, Text};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
-use std::str::FromStr;
 
-/// Maximum number of rule sets that the warning names. Further rule sets are only counted, because
+/// Maximum number of rule sets that an answer names. Further rule sets are only counted, because
 /// kubectl prints the warning on one line, and proxies limit the size of headers.
 pub const MAX_NAMED: usize = 10;
 
 /// Name of the header that marks a list or watch of operations as complete. An answer with neither
-/// this header nor a warning comes from an older release of the server. Such an answer may be
-/// incomplete.
+/// this header nor [`INCOMPLETE_HEADER`] comes from another server, and may be incomplete.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
+
+/// Name of the header with the [`Incomplete`] of a list or watch of operations, as JSON.
+pub const INCOMPLETE_HEADER: &str = "ifo-incomplete";
 
 /// Name of the header of a request that names rule sets, separated by commas. In the answer, the
 /// server treats these rule sets as if they missed no operations. A warning names at most
@@ -119,7 +120,8 @@ impl GapsObject {
 }
 
 /// The reason why operations may be missing from a list. Its text is that of the `Warning` header.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(rename_all = "camelCase")]
 pub enum Incomplete {
     /// The cluster has no rule set.
     #[error("no rule set is installed, so no operation can be detected")]
@@ -155,24 +157,23 @@ pub enum Incomplete {
 }
 
 /// The rule sets that do not work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NotWorking {
     /// Number of rule sets that do not work.
     pub count: usize,
     /// Number of all rule sets.
     pub total: usize,
-    /// Names and reasons of the rule sets that do not work. Empty for users who may not list rule
-    /// sets. If this value was parsed from a warning, the list can be shorter than `count`, because
-    /// a warning names at most ten rule sets.
+    /// Names and reasons of the first [`MAX_NAMED`] rule sets that do not work. Empty for users who
+    /// may not list rule sets.
     pub named: Vec<Named>,
 }
 
 /// A rule set that does not work, and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Named {
     /// Name of the rule set.
     pub name: String,
-    /// Reason in a few words, without commas and parentheses.
+    /// Reason in a few words.
     pub reason: String,
 }
 
@@ -190,14 +191,14 @@ impl NotWorking {
         )
     }
 
-    /// Returns a text such as `: tekton-rules (does not compile), 1 more`. The text names at most
-    /// ten rule sets, and counts the others. The text is empty if no names are known.
+    /// Returns a text such as `: tekton-rules (does not compile), 1 more`. The text is empty if no
+    /// names are known.
     pub fn names(&self) -> String {
         if self.named.is_empty() {
             return String::new();
         }
-        let shown = self.named.iter().take(MAX_NAMED);
-        let mut all: Vec<String> = shown
+        let named = self.named.iter();
+        let mut all: Vec<String> = named
             .map(|it| format!("{} ({})", it.name, it.reason))
             .collect();
         match self.count.saturating_sub(all.len()) {
@@ -205,55 +206,6 @@ impl NotWorking {
             more => all.push(format!("{more} more")),
         }
         format!(": {}", all.join(", "))
-    }
-}
-
-/// The error for a text that is not the text of an [`Incomplete`], such as a warning of the
-/// kube-apiserver.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the warning is not about rule sets")]
-pub struct NotAnIncompleteText;
-
-impl FromStr for Incomplete {
-    type Err = NotAnIncompleteText;
-
-    fn from_str(text: &str) -> Result<Self, NotAnIncompleteText> {
-        let fixed = [
-            Self::NoRuleSets,
-            Self::NotRead,
-            Self::NotCurrent,
-            Self::NotKnown,
-            Self::NotRecorded,
-        ];
-        if let Some(known) = fixed.into_iter().find(|it| it.to_string() == text) {
-            return Ok(known);
-        }
-        let (summary, names) = text
-            .split_once(" not working, operations may be missing")
-            .ok_or(NotAnIncompleteText)?;
-        let mut words = summary.split(' ');
-        let mut number = || {
-            words
-                .find_map(|word| word.parse().ok())
-                .ok_or(NotAnIncompleteText)
-        };
-        let (count, total) = (number()?, number()?);
-        let named = names
-            .trim_start_matches(": ")
-            .split(", ")
-            .filter_map(|one| {
-                let (name, reason) = one.strip_suffix(')')?.split_once(" (")?;
-                Some(Named {
-                    name: name.to_owned(),
-                    reason: reason.to_owned(),
-                })
-            })
-            .collect();
-        Ok(Self::NotWorking(NotWorking {
-            count,
-            total,
-            named,
-        }))
     }
 }
 
@@ -289,43 +241,13 @@ mod tests {
                 not_working(1, 1, 0),
                 "1 of 1 rule set is not working, operations may be missing",
             ),
+            (
+                not_working(3, 61, 1),
+                "3 of 61 rule sets are not working, operations may be missing: \
+                 set-0 (does not compile), 2 more",
+            ),
         ] {
             assert_eq!(incomplete.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn warning_text_is_parsed_back_to_its_value() {
-        for incomplete in [
-            Incomplete::NoRuleSets,
-            Incomplete::NotRead,
-            Incomplete::NotCurrent,
-            Incomplete::NotKnown,
-            Incomplete::NotRecorded,
-            not_working(2, 61, 2),
-            not_working(2, 61, 0),
-            not_working(10, 10, 10),
-        ] {
-            let text = incomplete.to_string();
-            assert_eq!(text.parse::<Incomplete>().unwrap(), incomplete, "{text}");
-        }
-        // The text names at most ten rule sets, and counts the others.
-        let text = not_working(12, 61, 12).to_string();
-        assert!(text.ends_with("set-9 (does not compile), 2 more"), "{text}");
-        let Ok(Incomplete::NotWorking(read)) = text.parse() else {
-            panic!("{text}");
-        };
-        assert_eq!((read.count, read.total, read.named.len()), (12, 61, 10));
-    }
-
-    #[test]
-    fn other_warnings_are_not_parsed() {
-        for text in [
-            "",
-            "v1beta1 is deprecated",
-            "x of y rule sets are not working",
-        ] {
-            assert!(text.parse::<Incomplete>().is_err(), "{text}");
         }
     }
 }

@@ -11,7 +11,7 @@ use super::completeness::combined;
 use super::from_files::FileContents;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
-use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, Incomplete, SELECTOR_HEADER};
+use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, INCOMPLETE_HEADER, SELECTOR_HEADER};
 use ifo_client::list::{ListItems, query};
 use kube::Client;
 use kube::client::Body;
@@ -65,24 +65,14 @@ pub(super) struct ServerAnswer {
     pub(super) completeness: ListCompleteness,
 }
 
-/// Reads from the headers of an answer whether the list is complete. A `Warning` header counts only
-/// if it has the form that `ifo-apiserver` writes, because other servers also send warnings.
+/// Reads from the headers of an answer whether the list is complete.
 pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
-    match incomplete_warning(headers) {
+    let incomplete = headers.get(INCOMPLETE_HEADER);
+    match incomplete.and_then(|json| serde_json::from_slice(json.as_bytes()).ok()) {
         Some(incomplete) => ListCompleteness::Incomplete(incomplete),
         None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
         None => ListCompleteness::NotStated,
     }
-}
-
-fn incomplete_warning(headers: &http::HeaderMap) -> Option<Incomplete> {
-    let values = headers.get_all(http::header::WARNING).into_iter();
-    values
-        .filter_map(|value| value.to_str().ok())
-        .find_map(|value| {
-            let quoted = value.strip_prefix("299 - \"")?.strip_suffix('"')?;
-            quoted.parse().ok()
-        })
 }
 
 /// Converts an unsuccessful answer to the error that kube's client would return.

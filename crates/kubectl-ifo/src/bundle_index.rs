@@ -2,6 +2,7 @@
 //! read. A command with `--from` reads the index first.
 
 use super::problem::Problem;
+use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +49,7 @@ pub(crate) struct OperationsPart {
     /// The reason why operations may be missing, from `ifo-apiserver`. None if `ifo-apiserver` has
     /// stated no reason.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) warning: Option<String>,
+    pub(crate) incomplete: Option<Incomplete>,
 }
 
 /// A part of the bundle.

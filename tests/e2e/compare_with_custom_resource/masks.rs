@@ -17,12 +17,13 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 /// Headers that are not compared. `date`, `content-length` and `transfer-encoding` can differ in
-/// each answer. Other tests run at the same time, and their rule sets influence `ifo-complete` and
-/// `warning`.
-const IGNORED: [&str; 5] = [
+/// each answer. Other tests run at the same time, and their rule sets influence `ifo-complete`,
+/// `ifo-incomplete` and `warning`.
+const IGNORED: [&str; 6] = [
     "date",
     "content-length",
     "ifo-complete",
+    "ifo-incomplete",
     "transfer-encoding",
     "warning",
 ];

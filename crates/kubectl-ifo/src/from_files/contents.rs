@@ -307,10 +307,7 @@ fn incomplete(index: Option<&BundleIndex>, resources: &Resources) -> Option<Inco
     };
     match index.map(|it| &it.operations) {
         Some(operations) if operations.is_complete => None,
-        Some(operations) => {
-            let stated = operations.warning.as_deref();
-            stated.and_then(|it| it.parse().ok()).or(Some(unknown))
-        }
+        Some(operations) => operations.incomplete.clone().or(Some(unknown)),
         None => Some(unknown),
     }
 }

@@ -220,7 +220,7 @@ impl<'a> BundleCollection<'a> {
             count: listed.objects.len(),
             namespaces: self.choices.namespace.map(|it| vec![it.clone()]),
             is_complete: is_complete && listed.result == PartResult::Read,
-            warning: listed.completeness.incomplete().map(|it| it.to_string()),
+            incomplete: listed.completeness.incomplete(),
         }
     }
 

@@ -33,8 +33,9 @@ pub struct Cluster {
     pub pods: Vec<Value>,
     /// The kind in the group `kubevirt.io`, its plural and its short name.
     pub kind: [String; 3],
-    /// The header `Warning` of lists of operations. Without it, lists state that they are complete.
-    pub warning: Option<String>,
+    /// The header `ifo-incomplete` of lists of operations. If it is null, lists state that they are
+    /// complete.
+    pub incomplete: Value,
     /// False if lists do not state whether they are complete.
     pub states_completeness: bool,
     /// The events of each watch of operations.
@@ -56,7 +57,7 @@ impl Default for Cluster {
             nodes: vec![json!("worker-3"), json!("worker-4")],
             pods: Vec::new(),
             kind: ["VirtualMachine", "virtualmachines", "vm"].map(str::to_owned),
-            warning: None,
+            incomplete: Value::Null,
             states_completeness: true,
             events: Vec::new(),
             answers: BTreeMap::new(),
@@ -295,12 +296,12 @@ impl Cluster {
     fn list(&self, items: &[Value]) -> Response {
         let mut answer = list_response(items, "");
         let headers = answer.headers_mut();
-        if !self.states_completeness || self.warning.is_some() {
+        if !self.states_completeness || !self.incomplete.is_null() {
             headers.remove("ifo-complete");
         }
-        if let Some(warning) = &self.warning {
-            let warning = HeaderValue::from_bytes(format!("299 - \"{warning}\"").as_bytes());
-            headers.insert("warning", warning.expect("a header"));
+        if !self.incomplete.is_null() {
+            let reason = HeaderValue::from_bytes(self.incomplete.to_string().as_bytes());
+            headers.insert("ifo-incomplete", reason.expect("a header"));
         }
         answer
     }

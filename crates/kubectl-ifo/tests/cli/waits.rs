@@ -254,12 +254,13 @@ fn the_result_is_unknown_if_operations_end_and_rule_sets_cannot_be_read() {
     output.says("unknown: operationrulesets.ifo.kubevirt.io is forbidden");
 }
 
-/// Adds the warning of `ifo-apiserver` while the watch of a target is interrupted.
+/// Adds the header of `ifo-apiserver` while the watch of a target is interrupted.
 fn incomplete(mut answer: Response) -> Response {
-    let warning = "299 - \"1 of 1 rule set is not working, operations may be missing: \
-                   vm (target cannot be watched)\"";
-    let warning = warning.parse().expect("a header");
-    answer.headers_mut().insert("warning", warning);
+    let reason = json!({"notWorking": {"count": 1, "total": 1, "named": [
+        {"name": "vm", "reason": "target cannot be watched"},
+    ]}});
+    let reason = reason.to_string().parse().expect("a header");
+    answer.headers_mut().insert("ifo-incomplete", reason);
     answer
 }
 

@@ -137,8 +137,8 @@ pub fn hostile_cluster() -> Cluster {
     }));
     let cluster = json!({
         "operations": operations(), "records": records(), "rule_sets": [rule_set()], "pods": [pod],
-        "warning": "1 of 1 rule set is not working, operations may be missing: \
-                    zqx\u{9b}2J\u{85}\u{202e} (target cannot be watched)",
+        "incomplete": {"notWorking": {"count": 1, "total": 1, "named": [
+            {"name": "zqx\u{9b}2J\u{85}\u{202e}", "reason": "target cannot be watched"}]}},
         "answers": {
             "/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/inflightoperations/*": operations()[0],
             "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets/*": rule_set(),

@@ -96,7 +96,7 @@ fn a_refused_kind_is_a_warning() {
 fn a_gap_in_detection_is_an_event_while_operations_run() {
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7")],
-        warning: Some("no rule set is installed, so no operation can be detected".to_owned()),
+        incomplete: "noRuleSets".into(),
         ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
@@ -110,7 +110,7 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
     assert!(gap["message"].to_string().contains(why), "{begun}");
     assert!(gap["from"].is_string() && gap["to"].is_null(), "{begun}");
 
-    cluster.set(|it| it.warning = None);
+    cluster.set(|it| it.incomplete = Value::Null);
     // The next event is the end of the gap. The tab does not get its objects again.
     let (name, ended) = events.next();
     assert_eq!((name.as_str(), &ended["warnings"]), ("state", &json!([])));
