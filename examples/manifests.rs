@@ -10,6 +10,8 @@
 //! - the ConfigMap with the Grafana dashboard, from the JSON of the dashboard
 //! - the Helm charts, from the kustomizations
 
+#[path = "manifests/crds.rs"]
+mod crds;
 #[path = "manifests/dashboard.rs"]
 mod dashboard;
 #[path = "manifests/generate_helm_charts.rs"]
@@ -20,7 +22,6 @@ mod olm;
 mod rules_catalogue_tables;
 
 use anyhow::Context as _;
-use ifo_api::generate_crds;
 use ifo_engine::rules::cluster_roles;
 use rules_catalogue_tables::Shipped;
 use std::fs;
@@ -36,12 +37,12 @@ const NOTE: &str =
 ///
 /// The YAML encoder fails, or a source file cannot be read or is incomplete.
 pub fn manifests() -> anyhow::Result<Vec<(String, String)>> {
-    let crd = serde_saphyr::to_string(&generate_crds::operation_rule_sets())?;
+    let crd = serde_saphyr::to_string(&crds::rule_sets())?;
     let mut manifests = vec![(
         "deploy/crd/operationrulesets.yaml".to_owned(),
         format!("# Generated from crates/api/src/ruleset.rs by `make manifests`.\n{crd}"),
     )];
-    let crd = serde_saphyr::to_string(&generate_crds::persisted_operations())?;
+    let crd = serde_saphyr::to_string(&crds::persisted_operations())?;
     manifests.push((
         "deploy/crd-persistence/inflightoperations.yaml".to_owned(),
         format!("# Generated from crates/api/src/persisted.rs by `make manifests`.\n{crd}"),

@@ -7,8 +7,7 @@
 //! Also checks that `docs/rules.md` describes each field of a rule.
 
 use super::{files, root};
-use ifo_api::generate_crds;
-use serde_json::json;
+use ifo_api::schema;
 use std::collections::HashSet;
 use std::path::Path;
 
@@ -206,8 +205,7 @@ fn the_check_finds_names_that_do_not_exist() {
 
 #[test]
 fn each_field_of_a_rule_is_in_a_table_of_the_documentation() {
-    let crd = json!(generate_crds::operation_rule_sets());
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let schema = schema::rule_set();
     let rules = &schema["properties"]["spec"]["properties"]["rules"];
     let fields = rules["items"]["properties"].as_object().map(|it| it.keys());
     let page = std::fs::read_to_string(root().join("docs/rules.md")).expect("the page exists");

@@ -63,16 +63,12 @@ pub struct ActivityStatus {
     pub conditions: Vec<Condition>,
     /// Number of operations in flight. Operations that a person has put on hold do not count. If
     /// the condition `Idle` stays the same, the status is updated at most once a second.
-    #[schemars(extend("format" = "int32"))]
     pub operations: u32,
     /// Number of operations in flight that are blocked.
-    #[schemars(extend("format" = "int32"))]
     pub blocked: u32,
     /// Number of operations in flight that are failing.
-    #[schemars(extend("format" = "int32"))]
     pub failing: u32,
     /// Number of operations in flight that are overdue.
-    #[schemars(extend("format" = "int32"))]
     pub overdue: u32,
     /// The operation in flight that started first. Absent if none is in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]

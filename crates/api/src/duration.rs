@@ -1,39 +1,18 @@
 //! Parses durations in flags, environment variables and rule sets, and formats durations for
 //! people.
 
+use jiff::{Span, SpanRelativeTo};
 use std::time::Duration;
 
-/// Parses a duration such as `30s`, `1h30m`, `1.5h`, `500ms` or `2d`. A number without a unit
-/// stands for seconds. The format is similar to the format of Go's `time.ParseDuration`. Returns
-/// None if `text` is not a duration, or if the duration is too long.
+/// Parses a duration such as `30s`, `1h30m`, `1.5h`, `500ms` or `2d`. A number without a unit stands
+/// for seconds. Returns None if `text` is not a duration, or if the duration is negative or too long.
 pub fn parse(text: &str) -> Option<Duration> {
     if text.bytes().all(|b| b.is_ascii_digit()) {
         return text.parse().ok().map(Duration::from_secs);
     }
-    let mut rest = text;
-    let mut total = Duration::ZERO;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !is_of_number(c))?;
-        let (number, after) = rest.split_at(digits);
-        let unit_end = after.find(is_of_number).unwrap_or(after.len());
-        let (unit, after) = after.split_at(unit_end);
-        let seconds = match unit {
-            "ms" => 0.001,
-            "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return None,
-        };
-        let number: f64 = number.parse().ok()?;
-        total = total.checked_add(Duration::try_from_secs_f64(number * seconds).ok()?)?;
-        rest = after;
-    }
-    Some(total)
-}
-
-fn is_of_number(c: char) -> bool {
-    c.is_ascii_digit() || c == '.'
+    let span: Span = text.parse().ok()?;
+    let duration = span.to_duration(SpanRelativeTo::days_are_24_hours());
+    duration.ok()?.try_into().ok()
 }
 
 /// Formats a duration with at most two units. The units are coarser for longer durations, for

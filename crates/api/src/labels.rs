@@ -1,7 +1,6 @@
 //! The keys of the labels that operations have, and functions that check and create label values.
 
-use sha2::{Digest, Sha256};
-use std::fmt::Write as _;
+use sha2::{Digest as _, Sha256};
 
 /// Prefix of the label keys that the server sets.
 pub const PREFIX: &str = "ifo.kubevirt.io/";
@@ -106,13 +105,10 @@ pub fn to_value(text: &str) -> String {
     value
 }
 
-/// Returns the first hexadecimal digits of the SHA-256 of `bytes`. `digits` is their number: an even
-/// number of at most 64.
+/// Returns the first hexadecimal digits of the SHA-256 of `bytes`. `digits` is their number.
 pub fn hash(bytes: &[u8], digits: usize) -> String {
-    let mut hash = String::with_capacity(digits);
-    for byte in &Sha256::digest(bytes)[..digits / 2] {
-        write!(hash, "{byte:02x}").expect("writing to a String cannot fail");
-    }
+    let mut hash = format!("{:x}", Sha256::digest(bytes));
+    hash.truncate(digits);
     hash
 }
 

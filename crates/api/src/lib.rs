@@ -5,7 +5,6 @@
 pub mod activity;
 pub mod completeness;
 pub mod duration;
-pub mod generate_crds;
 mod key;
 pub mod labels;
 pub mod live;
@@ -15,6 +14,7 @@ pub mod persisted;
 mod printable;
 pub mod record;
 pub mod ruleset;
+pub mod schema;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;

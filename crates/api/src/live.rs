@@ -276,20 +276,13 @@ tolerant_enum! {
 #[serde(rename_all = "camelCase")]
 pub struct Expected {
     /// Duration in seconds: the median of earlier runs, or the `expectedDuration` of the rule.
-    #[schemars(extend("format" = "int64"))]
     pub typical_seconds: u64,
     /// The duration in seconds that 95 of 100 earlier runs did not exceed. Absent if the source is
     /// the rule.
-    #[serde(
-        rename = "p95Seconds",
-        default,
-        skip_serializing_if = "Option::is_none"
-    )]
-    #[schemars(extend("format" = "int64"))]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_seconds: Option<u64>,
     /// Number of earlier runs. Absent if the source is the rule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "int64"))]
     pub runs: Option<u64>,
     /// `Rule` or `History`.
     pub source: ExpectedSource,
@@ -355,7 +348,6 @@ pub struct Status {
     pub estimated_completion: Option<Time>,
     /// Duration of a completed operation in seconds, from its start to its last detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("format" = "int64"))]
     pub duration_seconds: Option<u64>,
     /// Time since which the operation waited for its start (metadata.creationTimestamp), if the
     /// product distinguishes the two. The server sets it at the start of the operation.

@@ -24,10 +24,6 @@ pub use crate::live::{KIND, PLURAL};
 pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
 
 /// The operation and its subject.
-#[allow(
-    clippy::duplicated_attributes,
-    reason = "columns of one type repeat the attribute that says so"
-)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "ifo.kubevirt.io",
@@ -41,48 +37,13 @@ pub const LIVE_ANNOTATION: &str = "ifo.kubevirt.io/live";
     selectable = ".status.phase",
     selectable = ".spec.initiator",
     selectable = ".spec.subject.namespace",
-    printcolumn(
-        name = "Kind",
-        type_ = "string",
-        description = "Kind of the subject.",
-        json_path = ".spec.subject.kind"
-    ),
-    printcolumn(
-        name = "Namespace",
-        type_ = "string",
-        description = "Namespace of the subject.",
-        json_path = ".spec.subject.namespace"
-    ),
-    printcolumn(
-        name = "Subject",
-        type_ = "string",
-        description = "Name of the subject.",
-        json_path = ".spec.subject.name"
-    ),
-    printcolumn(
-        name = "Operation",
-        type_ = "string",
-        description = "Name of the operation.",
-        json_path = ".spec.operation"
-    ),
-    printcolumn(
-        name = "Phase",
-        type_ = "string",
-        description = "Whether the operation is under way.",
-        json_path = ".status.phase"
-    ),
-    printcolumn(
-        name = "Started",
-        type_ = "date",
-        description = "Time since the operation started.",
-        json_path = ".status.started"
-    ),
-    printcolumn(
-        name = "Completed",
-        type_ = "date",
-        description = "Time since the last detection, if the operation is completed.",
-        json_path = ".status.completed"
-    )
+    printcolumn = r#"{"name": "Kind", "type": "string", "jsonPath": ".spec.subject.kind", "description": "Kind of the subject."}"#,
+    printcolumn = r#"{"name": "Namespace", "type": "string", "jsonPath": ".spec.subject.namespace", "description": "Namespace of the subject."}"#,
+    printcolumn = r#"{"name": "Subject", "type": "string", "jsonPath": ".spec.subject.name", "description": "Name of the subject."}"#,
+    printcolumn = r#"{"name": "Operation", "type": "string", "jsonPath": ".spec.operation", "description": "Name of the operation."}"#,
+    printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase", "description": "Whether the operation is under way."}"#,
+    printcolumn = r#"{"name": "Started", "type": "date", "jsonPath": ".status.started", "description": "Time since the operation started."}"#,
+    printcolumn = r#"{"name": "Completed", "type": "date", "jsonPath": ".status.completed", "description": "Time since the last detection, if the operation is completed."}"#
 )]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperationSpec {

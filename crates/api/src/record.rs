@@ -69,7 +69,6 @@ pub struct RecordStatus {
     /// End of the operation: the time of its last detection.
     pub completed: Time,
     /// Duration in seconds, from the start to the last detection.
-    #[schemars(extend("format" = "int64"))]
     pub duration_seconds: u64,
     /// The usual duration of the operation, as it was known at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,8 +8,8 @@
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
-use ifo_api::generate_crds;
 use ifo_api::ruleset::OperationRuleSet;
+use ifo_api::schema;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -76,9 +76,7 @@ fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let mut last: Option<Vec<String>> = None;
     let definitions = watcher(api, only).default_backoff().applied_objects();
     let missing = definitions.filter_map(move |found| {
-        let missing = found
-            .ok()
-            .map(|found| generate_crds::missing_fields(&found));
+        let missing = found.ok().map(|found| schema::missing_fields(&found));
         let missing = missing.filter(|missing| last.as_ref() != Some(missing));
         if let Some(missing) = &missing {
             last = Some(missing.clone());

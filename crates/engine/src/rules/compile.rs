@@ -9,7 +9,9 @@ use super::{fields, lint};
 use ifo_api::Text;
 use ifo_api::duration;
 use ifo_api::ruleset::{self, MAX_LABELS, MAX_RULES, MAX_VARIABLES, OperationRuleSetSpec};
-use ifo_cel::{CompileError, Environment, ObjectSchema, Program, Projection, ResultKind};
+use ifo_cel::{
+    CompileError, DeclareError, Environment, ObjectSchema, Program, Projection, ResultKind,
+};
 use kube::core::Selector;
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,8 +244,10 @@ impl Compiler<'_> {
             else {
                 continue;
             };
-            if let Err(error) = environment.declare(&variable.name, program) {
-                self.refuse(format!("variables: {error}"));
+            match environment.declare(&variable.name, program) {
+                // `validate` has already reported it.
+                Ok(()) | Err(DeclareError::Twice(_)) => {}
+                Err(error) => self.refuse(format!("variables: {error}")),
             }
         }
         environment

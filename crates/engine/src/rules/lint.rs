@@ -179,7 +179,7 @@ mod tests {
             ),
             (
                 "expression: object.a\n  debounce: 5 minutes",
-                "rules[Moving].debounce: \"5 minutes\" is not a duration such as 30s or 1h30m",
+                "rules[Moving].debounce: \"5 minutes\" is not valid. Debounce period: if the operation is not detected for this time, it ends. The value is a duration such as `30s` or `1h30m`, of at most 24 hours. The default is a setting of the server, or 0 if the last state of the operation was `Held`.",
             ),
         ] {
             let errors = compile("x", &spec(fields)).expect_err(fields);

@@ -1,56 +1,64 @@
-//! Checks the fields of a rule set. This module repeats the checks of the CRD's schema, because two
-//! kinds of rule sets were never checked against the current schema:
+//! Checks the fields of a rule set against the schema of the CRD, because two kinds of rule sets were
+//! never checked against the current schema:
 //!
 //! - rule sets that are read from files
 //! - rule sets that were stored in the cluster before the schema got stricter
 //!
-//! The module also makes some checks that the schema does not make, for example of the label
-//! selector.
+//! The module also makes the checks that the schema does not make: of the label selector, and of the
+//! length of durations.
 
 use super::RuleSetError;
-use super::lint::expressions;
-use ifo_api::ruleset::{
-    MAX_EXPRESSION, MAX_LABELS, MAX_NAMESPACES, MAX_RULES, MAX_VARIABLES, MAX_WAIT_SECONDS,
-    OperationRuleSetSpec, Rule,
-};
-use ifo_api::{GROUP, Gvr, LIVE_GROUP, duration, labels};
+use ifo_api::ruleset::{MAX_WAIT_SECONDS, OperationRuleSetSpec, Rule};
+use ifo_api::{duration, labels, schema};
+use ifo_cel::{Budget, Doc, Environment, EvaluationScope, Program, ResultKind, STEPS_PER_OBJECT};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use std::collections::BTreeSet;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+/// The schema of a spec.
+static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema::rule_set()["properties"]["spec"].take());
 
 /// Returns all errors in `spec`, except errors in the code of its expressions.
 pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     let mut check = RuleSetCheck(Vec::new());
-    check.value("component", &spec.component);
-    check.target(&spec.target);
-    check.count("namespaces", spec.namespaces.len(), MAX_NAMESPACES);
-    for namespace in &spec.namespaces {
-        let message = format_args!("namespaces: {namespace:?} is not a namespace's name");
-        check.require(is_dns_label(namespace), message);
-    }
+    check.value("", &SCHEMA, &json!(spec));
     if let Some(selector) = &spec.label_selector {
         check.selector(selector);
     }
-    for (field, expression) in expressions(spec) {
-        let length = expression.chars().count();
-        check.require(length > 0, format_args!("{field} is empty"));
-        let message = format_args!("{field} has {length} characters, more than {MAX_EXPRESSION}");
-        check.require(length <= MAX_EXPRESSION, message);
-    }
-    check.count("variables", spec.variables.len(), MAX_VARIABLES);
-    let message = format_args!("rules: at least one rule is needed");
-    check.require(!spec.rules.is_empty(), message);
-    check.count("rules", spec.rules.len(), MAX_RULES);
-    check.unique(
-        "rules: operation",
-        spec.rules.iter().map(|it| &*it.operation),
-    );
     for rule in &spec.rules {
-        check.rule(rule);
+        check.durations(rule);
     }
-    check.labels(spec);
     check.0
+}
+
+/// Evaluates a validation rule of the schema: a CEL expression that reads the value as `self`.
+fn holds(rule: &str, mut value: Value) -> bool {
+    /// The compiled validation rules. The schema has about 20.
+    static PROGRAMS: Mutex<BTreeMap<String, Program>> = Mutex::new(BTreeMap::new());
+    let program = {
+        let mut programs = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
+        let compiled = programs.entry(rule.to_owned()).or_insert_with(|| {
+            let of_object = rule.replace("self", "object.self");
+            ifo_cel::compile(&of_object, ResultKind::Bool, &Environment::default())
+                .expect("a test compiles all validation rules of the schema")
+        });
+        compiled.clone()
+    };
+    // A field without a value is null here, and absent in the cluster.
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, field| !field.is_null());
+    }
+    let json = json!({ "self": value }).to_string();
+    let mut budget = Budget {
+        left: STEPS_PER_OBJECT,
+    };
+    Doc::parse(json.as_bytes(), program.projection()).is_ok_and(|doc| {
+        let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
+        program.test(&mut scope) == Ok(true)
+    })
 }
 
 /// The errors that were found.
@@ -64,44 +72,63 @@ impl RuleSetCheck {
         }
     }
 
-    fn count(&mut self, field: &str, count: usize, most: usize) {
-        let message = format_args!("{field}: at most {most} entries are allowed, found {count}");
-        self.require(count <= most, message);
-    }
-
-    fn unique<'a>(&mut self, field: &str, names: impl Iterator<Item = &'a str>) {
-        let mut seen = BTreeSet::new();
-        for name in names {
-            let message = format_args!("{field} {name:?} is declared twice");
-            self.require(seen.insert(name), message);
+    /// Checks a value against its schema, as the kube-apiserver does. `path` is the place of the value,
+    /// such as `rules[Migrating].state`.
+    fn value(&mut self, path: &str, schema: &Value, value: &Value) {
+        match value {
+            Value::String(text) => {
+                self.size(path, schema, ("Length", "characters"), text.chars().count());
+                if let Some(pattern) = schema["pattern"].as_str() {
+                    let is_valid = holds(&format!("self.matches({})", json!(pattern)), json!(text));
+                    let description = schema["description"].as_str().unwrap_or(pattern);
+                    let expected = description.replace('\n', " ");
+                    let message = format_args!("{path}: {text:?} is not valid. {expected}");
+                    self.require(is_valid, message);
+                }
+            }
+            Value::Array(entries) => {
+                self.size(path, schema, ("Items", "entries"), entries.len());
+                let mut names = BTreeSet::new();
+                for entry in entries {
+                    let name = match &schema["x-kubernetes-list-map-keys"][0] {
+                        Value::String(key) => &entry[key],
+                        _ => entry,
+                    };
+                    let name = name.as_str().unwrap_or_default();
+                    let is_new = names.insert(name) || schema["x-kubernetes-list-type"].is_null();
+                    self.require(is_new, format_args!("{path}: {name:?} is declared twice"));
+                    self.value(&format!("{path}[{name}]"), &schema["items"], entry);
+                }
+            }
+            Value::Object(fields) => {
+                self.size(path, schema, ("Properties", "entries"), fields.len());
+                for (name, field) in fields {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    let (path, own) = match schema["properties"].get(name) {
+                        Some(own) => (format!("{path}{dot}{name}"), own),
+                        None => (format!("{path}[{name}]"), &schema["additionalProperties"]),
+                    };
+                    self.value(&path, own, field);
+                }
+            }
+            _ => return,
+        }
+        let rules = schema["x-kubernetes-validations"].as_array();
+        for rule in rules.into_iter().flatten() {
+            let text = |key: &str| rule[key].as_str().unwrap_or_default();
+            let message = format_args!("{path}{}: {}", text("fieldPath"), text("message"));
+            self.require(holds(text("rule"), value.clone()), message);
         }
     }
 
-    /// Checks a label value that must not be empty.
-    fn value(&mut self, field: &str, value: &str) {
-        let is_valid = !value.is_empty() && labels::is_value(value);
-        self.require(
-            is_valid,
-            format_args!("{field} {value:?} is not a label value"),
-        );
-    }
-
-    fn target(&mut self, target: &Gvr) {
-        let group = &*target.group;
-        let message =
-            format_args!("target: group {group:?} belongs to this server and cannot be watched");
-        self.require(group != GROUP && group != LIVE_GROUP, message);
-        let is_group = group.is_empty() || labels::is_subdomain(group);
-        self.require(is_group, format_args!("target: {group:?} is not a group"));
-        for (field, value) in [("version", &target.version), ("resource", &target.resource)] {
-            let is_valid = is_dns_label(value) && !value.starts_with(|c: char| c.is_ascii_digit());
-            let hint = match field {
-                "version" => "such as v1",
-                _ => "the plural of the kind in lower case",
-            };
-            let message = format_args!("target: {value:?} is not a {field} ({hint})");
-            self.require(is_valid, message);
-        }
+    /// Checks the number of characters or entries. `of` is the last part of the schema's keyword, such as
+    /// `Length` of `maxLength`.
+    fn size(&mut self, path: &str, schema: &Value, (of, unit): (&str, &str), size: usize) {
+        let limit = |kind: &str| schema[format!("{kind}{of}")].as_u64()?.try_into().ok();
+        let least = limit("min").unwrap_or(0);
+        let most = limit("max").unwrap_or(usize::MAX);
+        let message = format_args!("{path}: {size} {unit} are not allowed, but {least} to {most}");
+        self.require((least..=most).contains(&size), message);
     }
 
     fn selector(&mut self, selector: &LabelSelector) {
@@ -132,83 +159,24 @@ impl RuleSetCheck {
         }
     }
 
-    fn rule(&mut self, rule: &Rule) {
-        let name = &rule.operation;
-        self.value("rules: operation", name);
-        for (field, own, needed, other) in [
-            ("itemKey", &rule.item_key, "forEach", &rule.for_each),
-            (
-                "stalledAfter",
-                &rule.stalled_after,
-                "progress",
-                &rule.progress,
-            ),
-            (
-                "outcomeMessage",
-                &rule.outcome_message,
-                "outcome",
-                &rule.outcome,
-            ),
+    fn durations(&mut self, rule: &Rule) {
+        for (field, text) in [
+            ("debounce", &rule.debounce),
+            ("appearAfter", &rule.appear_after),
+            ("stateAfter", &rule.state_after),
+            ("expectedDuration", &rule.expected_duration),
+            ("stalledAfter", &rule.stalled_after),
         ] {
-            let message = format_args!("rules[{name}].{field} needs {needed}, which is missing");
-            self.require(own.is_none() || other.is_some(), message);
-        }
-        let most = Duration::from_secs(MAX_WAIT_SECONDS);
-        let most_of_limit = Duration::MAX;
-        for (field, text, may_be_zero, most) in [
-            ("debounce", &rule.debounce, true, most),
-            ("appearAfter", &rule.appear_after, true, most),
-            ("stateAfter", &rule.state_after, true, most),
-            (
-                "expectedDuration",
-                &rule.expected_duration,
-                false,
-                most_of_limit,
-            ),
-            ("stalledAfter", &rule.stalled_after, false, most),
-        ] {
-            let Some(text) = text else { continue };
-            let fixed = duration::parse(text);
-            // A limit that is not a duration is an expression.
-            let message = format_args!(
-                "rules[{name}].{field}: {text:?} is not a duration such as 30s or 1h30m"
-            );
-            self.require(fixed.is_some() || !may_be_zero, message);
-            let is_zero = fixed.is_some_and(|it| it.is_zero());
-            let message = format_args!("rules[{name}].{field} is zero");
-            self.require(may_be_zero || !is_zero, message);
-            let message = format_args!("rules[{name}].{field}: {text:?} is more than 24h");
-            self.require(fixed.is_none_or(|it| it <= most), message);
-        }
-        let count = rule.supersedes.len();
-        self.count(&format!("rules[{name}].supersedes"), count, MAX_RULES);
-        for other in &rule.supersedes {
-            let is_valid = other == "*" || !other.is_empty() && labels::is_value(other);
-            let message = format_args!("rules[{name}].supersedes: {other:?} is not an operation");
-            self.require(is_valid, message);
+            // Any other text is an expression, or does not match the pattern.
+            let Some(fixed) = text.as_deref().and_then(duration::parse) else {
+                continue;
+            };
+            let path = format_args!("rules[{}].{field}", rule.operation);
+            let may_be_zero = !matches!(field, "expectedDuration" | "stalledAfter");
+            let is_valid = may_be_zero || !fixed.is_zero();
+            self.require(is_valid, format_args!("{path}: zero is not allowed"));
+            let is_valid = field == "expectedDuration" || fixed.as_secs() <= MAX_WAIT_SECONDS;
+            self.require(is_valid, format_args!("{path}: at most 24h are allowed"));
         }
     }
-
-    fn labels(&mut self, spec: &OperationRuleSetSpec) {
-        self.count("labels", spec.labels.len(), MAX_LABELS);
-        self.count("labelExpressions", spec.label_expressions.len(), MAX_LABELS);
-        let computed = spec.label_expressions.iter().map(|label| &*label.key);
-        self.unique("labelExpressions: key", computed.clone());
-        for key in spec.labels.keys().map(String::as_str).chain(computed) {
-            let message = format_args!("label key {key:?} is not a qualified name");
-            self.require(labels::is_key(key), message);
-            let own = key.strip_prefix(labels::PREFIX);
-            let is_free = own.is_none_or(|suffix| labels::AUTHOR_SUFFIXES.contains(&suffix));
-            let message = format_args!("label key {key:?} is set by the server itself");
-            self.require(is_free, message);
-        }
-        for (key, value) in &spec.labels {
-            let message = format_args!("labels: value {value:?} of {key} is not a label value");
-            self.require(labels::is_value(value), message);
-        }
-    }
-}
-
-fn is_dns_label(text: &str) -> bool {
-    labels::is_subdomain(text) && !text.contains('.') && text.len() <= 63
 }

@@ -3,8 +3,8 @@
 mod compile_limits;
 
 use super::*;
-use ifo_api::generate_crds;
 use ifo_api::ruleset::MAX_EXPRESSION;
+use ifo_api::schema;
 use serde_json::{Value, json};
 
 fn spec(yaml: &str) -> OperationRuleSetSpec {
@@ -24,8 +24,7 @@ fn problems(spec: &OperationRuleSetSpec) -> Vec<String> {
 
 #[test]
 fn each_field_of_a_rule_is_compiled_and_reported_by_its_name() {
-    let crd = json!(generate_crds::operation_rule_sets());
-    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let schema = schema::rule_set();
     let rules = &schema["properties"]["spec"]["properties"]["rules"];
     let fields = rules["items"]["properties"].as_object().unwrap();
     let has_expression = |schema: &Value| schema["maxLength"] == MAX_EXPRESSION;
@@ -60,11 +59,11 @@ fn errors_say_what_to_do() {
     let cases = [
         (
             target("group: kubevirt.io, version: v1, resource: VirtualMachine"),
-            "target: \"VirtualMachine\" is not a resource (the plural of the kind in lower case)",
+            "target.resource: \"VirtualMachine\" is not valid. Plural resource name in lower case, such as `virtualmachines`. Subresources cannot be watched.",
         ),
         (
             target("group: '', version: apps/v1, resource: deployments"),
-            "target: \"apps/v1\" is not a version (such as v1)",
+            "target.version: \"apps/v1\" is not valid. API version, such as `v1`.",
         ),
         (
             rule("{operation: Moving, expression: 'true', state: Blocked}"),
@@ -77,6 +76,88 @@ fn errors_say_what_to_do() {
     let spec = rule("{operation: Moving, expression: object.a = 1}");
     let error = &compile("x", &spec).expect_err("`=` is not an operator")[0];
     assert_eq!(error.excerpt().as_deref(), Some("object.a = 1\n         ^"));
+}
+
+#[test]
+fn the_constraints_of_the_schema_are_checked() {
+    let valid = json!({
+        "component": "c", "target": {"group": "g.io", "version": "v1", "resource": "things"},
+        "rules": [{"operation": "Moving", "expression": "true", "debounce": "1h30m"}],
+        "variables": [{"name": "v", "expression": "object.v"}], "namespaces": ["a"],
+        "labels": {"x.io/a": "b", "ifo.kubevirt.io/correlation-group": "g"},
+        "labelExpressions": [{"key": "tier", "expression": "object.t"}],
+    });
+    let parse = |spec: &Value| serde_json::from_value::<OperationRuleSetSpec>(spec.clone());
+    assert!(compile("x", &parse(&valid).unwrap()).is_ok());
+    let reserved = "keys under ifo.kubevirt.io/ are set by the server;";
+    for (path, value, expected) in [
+        (
+            "/target/group",
+            json!("ifo.kubevirt.io"),
+            "target.group: the groups ifo.kubevirt.io",
+        ),
+        (
+            "/rules/0/itemKey",
+            json!("item"),
+            "rules[Moving].itemKey: itemKey needs forEach",
+        ),
+        (
+            "/rules/0/supersedes",
+            json!(["*", "*"]),
+            "rules[Moving].supersedes: \"*\" is declared twice",
+        ),
+        (
+            "/rules/0/debounce",
+            json!("25h"),
+            "rules[Moving].debounce: at most 24h are allowed",
+        ),
+        (
+            "/rules/0/expectedDuration",
+            json!("0s"),
+            "rules[Moving].expectedDuration: zero is not",
+        ),
+        (
+            "/rules",
+            json!([]),
+            "rules: 0 entries are not allowed, but 1 to 64",
+        ),
+        (
+            "/variables/0/expression",
+            json!(""),
+            "variables[v].expression: 0 characters are not allowed",
+        ),
+        (
+            "/namespaces",
+            json!(["a b"]),
+            "namespaces[a b]: \"a b\" is not valid. ^[a-z0-9]",
+        ),
+        (
+            "/labels",
+            json!({"ifo.kubevirt.io/state": "x"}),
+            &format!("labels: {reserved}"),
+        ),
+        (
+            "/labels",
+            json!({"a b": "x"}),
+            "labels: a label key must be a qualified name",
+        ),
+        (
+            "/labels",
+            json!({"a": "-"}),
+            "labels[a]: \"-\" is not valid.",
+        ),
+        (
+            "/labelExpressions/0/key",
+            json!("ifo.kubevirt.io/x"),
+            &format!("labelExpressions[ifo.kubevirt.io/x].key: {reserved}"),
+        ),
+    ] {
+        let mut spec = valid.clone();
+        let (parent, field) = path.rsplit_once('/').unwrap();
+        spec.pointer_mut(parent).unwrap()[field] = value;
+        let problems = problems(&parse(&spec).unwrap());
+        assert!(problems[0].starts_with(expected), "{path}: {problems:?}");
+    }
 }
 
 #[test]
