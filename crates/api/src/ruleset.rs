@@ -103,6 +103,7 @@ pub struct OperationRuleSetSpec {
     /// Selects objects of the target by their labels. Without a selector, the server evaluates the
     /// rules on all objects. If an object no longer matches the selector, the rules no longer
     /// detect operations on this object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<LabelSelector>,
     /// Values that several expressions share, at most 32, with different names. For example,
     /// expressions read the variable `phase` as `variables.phase`. In each evaluation of an object,
@@ -154,6 +155,7 @@ pub struct OperationRuleSetSpec {
     /// CEL expression on `object` that yields a list of strings: the names of the nodes that the
     /// operations of this rule set touch. The server ignores empty strings, and shows only the
     /// first 16 nodes. If the expression fails, the operations show no nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub nodes: Option<String>,
 }
@@ -192,58 +194,70 @@ pub struct Rule {
     /// CEL expression that yields a list of at most 1,000 elements. The server evaluates the rule
     /// for each element. The other expressions of the rule can read the element as `item`. Each
     /// element has a separate operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub for_each: Option<String>,
     /// CEL expression on `item` that yields a string or an int. This key identifies the element, so
     /// it must stay the same when the object changes. The default is the element itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub item_key: Option<String>,
     /// CEL expression that yields the message for people, a string. The server shows the first
     /// 1,024 characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub message: Option<String>,
     /// CEL expression that yields the reason for scripts, a CamelCase string. The default is the
     /// name of the operation. The server also uses the default if the string is not CamelCase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub reason: Option<String>,
     /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits for
     /// another component or for a person), `Held` (a person has deliberately put the subject on
     /// hold) or `Failing`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub state: Option<String>,
     /// CEL expression that yields the progress in percent: a number from 0 to 100 or a string such
     /// as `45.20%`. If the string is not a number, such as `N/A`, the progress is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub progress: Option<String>,
     /// CEL expression that yields the start time of the operation: a timestamp or an RFC 3339
     /// string. It is evaluated once, when the operation is first detected. A time in the future is
     /// ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub started_at: Option<String>,
     /// CEL expression that yields the time since which the operation waited for its start, such as
     /// the time of the request: a timestamp or an RFC 3339 string. It is evaluated once, when the
     /// operation starts. A time after the start is ignored.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub queued_at: Option<String>,
     /// CEL expression that yields the identity of this run of the operation, a string such as the
     /// UID of a migration. When the identity changes, the operation ends and a new one starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub instance: Option<String>,
     /// CEL expression that keeps a detected operation in flight: the operation continues while this
     /// expression is true, even if `expression` is false. `continueWhile` never starts an
     /// operation. If it reads a field that the object does not have, its result is false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub continue_while: Option<String>,
     /// CEL expression that yields the result of the operation. The server evaluates it when
     /// `expression` and `continueWhile` are no longer true. With the result `Succeeded`, `Failed`
     /// or `Superseded`, the operation ends at once. With an empty string, the operation ends after
     /// its debounce period.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome: Option<String>,
     /// CEL expression that yields a text about the end of the operation, such as the cause of a
     /// failure. The server evaluates it when `outcome` ends the operation. The last message of the
     /// operation is this text, followed by the last `message` while the operation was in flight.
     /// If the outcome is `Failed` or `Superseded`, the default is the expression in `message`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome_message: Option<String>,
     /// True if the purpose of the operation is that the object is deleted. When the object is
@@ -267,32 +281,38 @@ pub struct Rule {
     /// Debounce period: if the operation is not detected for this time, it ends. The value is a
     /// duration such as `30s` or `1h30m`, of at most 24 hours. The default is a setting of the
     /// server, or 0 if the last state of the operation was `Held`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub debounce: Option<String>,
     /// Time for which the operation must be detected without interruption before the server shows
     /// it: a duration of at most 24 hours, 0 by default. The start of the operation is still its
     /// first detection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub appear_after: Option<String>,
     /// Time for which `state` must yield `Blocked` or `Failing` without interruption before the
     /// operation shows that state: a duration of at most 24 hours, 0 by default. Until then, the
     /// operation shows its previous state. A new operation shows `Progressing`. If `state` yields
     /// `Progressing` or `Held`, the operation shows it at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 32), regex(pattern = DURATION))]
     pub state_after: Option<String>,
     /// Time after which the operation counts as overdue: a duration such as `30m`, or a CEL
     /// expression that yields a duration. Without this time, the server compares the operation with
     /// earlier runs. Only time in the state `Progressing` counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
     /// If `progress` has not risen for this time, the operation counts as stalled. The value is a
     /// duration of at most 24 hours, or a CEL expression that yields a duration. Only time in the
     /// state `Progressing` counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,
     /// CEL expression that yields the amount of work, such as the size of a disk: a number or a
     /// quantity above 0. Before the server compares the durations of runs, it divides each duration
     /// by the amount of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub size: Option<String>,
     /// CEL expression that yields the key of the piece of work that this operation belongs to, a
@@ -304,17 +324,20 @@ pub struct Rule {
     /// A key that ends with `/` is only the beginning of a key. The operation then joins a piece of
     /// work whose key has this beginning, and that was in flight at the same time. For example, an
     /// operation with the key `migration/shop/web/` joins the piece `migration/shop/web/UID`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,
     /// CEL expression that yields who or what started the operation, a string of at most 253 bytes
     /// such as the name of a user or of a controller. It is evaluated once, when the operation
     /// starts. Never yield a token or an address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub initiator: Option<String>,
     /// CEL expression that yields the words of a command with which a person can stop the
     /// operation, a list of strings such as `['kubectl', 'delete', 'pod', object.metadata.name]`.
     /// The server quotes the words for a shell, and never executes the command. An empty list means
     /// that the operation cannot be stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub cancel: Option<String>,
 }

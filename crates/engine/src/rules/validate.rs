@@ -35,7 +35,7 @@ pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
 }
 
 /// Evaluates a validation rule of the schema: a CEL expression that reads the value as `self`.
-fn holds(rule: &str, mut value: Value) -> bool {
+fn holds(rule: &str, value: &Value) -> bool {
     /// The compiled validation rules. The schema has about 20.
     static PROGRAMS: Mutex<BTreeMap<String, Program>> = Mutex::new(BTreeMap::new());
     let program = {
@@ -47,10 +47,6 @@ fn holds(rule: &str, mut value: Value) -> bool {
         });
         compiled.clone()
     };
-    // A field without a value is null here, and absent in the cluster.
-    if let Value::Object(fields) = &mut value {
-        fields.retain(|_, field| !field.is_null());
-    }
     let json = json!({ "self": value }).to_string();
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
@@ -79,7 +75,7 @@ impl RuleSetCheck {
             Value::String(text) => {
                 self.size(path, schema, ("Length", "characters"), text.chars().count());
                 if let Some(pattern) = schema["pattern"].as_str() {
-                    let is_valid = holds(&format!("self.matches({})", json!(pattern)), json!(text));
+                    let is_valid = holds(&format!("self.matches({})", json!(pattern)), value);
                     let description = schema["description"].as_str().unwrap_or(pattern);
                     let expected = description.replace('\n', " ");
                     let message = format_args!("{path}: {text:?} is not valid. {expected}");
@@ -117,7 +113,7 @@ impl RuleSetCheck {
         for rule in rules.into_iter().flatten() {
             let text = |key: &str| rule[key].as_str().unwrap_or_default();
             let message = format_args!("{path}{}: {}", text("fieldPath"), text("message"));
-            self.require(holds(text("rule"), value.clone()), message);
+            self.require(holds(text("rule"), value), message);
         }
     }
 
