@@ -138,8 +138,7 @@ impl Supervisor {
             if self.tracker.is_closed() || self.feedback.is_closed() {
                 return;
             }
-            backoff.ended(began);
-            let wait = backoff.next(MAX_RESTART_DELAY);
+            let wait = backoff.next(began, MAX_RESTART_DELAY);
             let target = source.target.to_string();
             tracing::error!(
                 gvr = target,

@@ -55,17 +55,13 @@ pub struct ObjectRequest {
 }
 
 impl ObjectRequest {
-    pub fn is_watch_list(&self) -> bool {
-        self.query.contains("sendInitialEvents=true")
-    }
-
     pub fn is_watch(&self) -> bool {
-        self.query.contains("watch=1")
+        self.query.contains("watch=true")
     }
 }
 
-/// A function that returns the body of the answer to a request, or the code of an error.
-pub type Script = Box<dyn Fn(&ObjectRequest) -> Result<Vec<Step>, u16> + Send + Sync>;
+/// A function that returns the body of the answer to a request.
+pub type Script = Box<dyn Fn(&ObjectRequest) -> Vec<Step> + Send + Sync>;
 
 /// A running fake kube-apiserver. It stops when this value is dropped.
 pub struct FakeApiServer {
@@ -203,9 +199,9 @@ impl FakeApiServerState {
         let answer = if let Some(script) = self.scripts.get(resource) {
             let mut request_counts = self.request_counts.lock().unwrap();
             *request_counts.entry(resource.to_owned()).or_default() += 1;
-            script(&ObjectRequest {
+            Ok(script(&ObjectRequest {
                 query: query.to_owned(),
-            })
+            }))
         } else {
             let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
             self.ordinary_answer(head.method.as_str(), path, query, &body)
@@ -337,10 +333,21 @@ pub fn event(kind: &str, object: &str) -> String {
     format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-/// Returns the bookmark that ends the initial events of a watch.
-pub fn initial_events_end() -> String {
-    let marked = r#"{"kind":"Thing","apiVersion":"example.org/v1","metadata":{"resourceVersion":"5","annotations":{"k8s.io/initial-events-end":"true"}}}"#;
-    event("BOOKMARK", marked)
+/// Returns the body of a list: a page with these objects, which contains the continue token `next`.
+/// `metadata` is the last field, as in a kube-apiserver's lists of custom resources.
+pub fn list(objects: impl Iterator<Item = Vec<u8>> + Send + 'static, next: &str) -> Vec<Step> {
+    let mut separator = "";
+    let items = objects.map(move |object| {
+        let separator = std::mem::replace(&mut separator, ",").as_bytes();
+        [separator, &object].concat()
+    });
+    vec![
+        Step::send(r#"{"apiVersion":"v1","items":["#),
+        Step::SendEach(Box::new(items)),
+        Step::send(format!(
+            r#"],"kind":"ThingList","metadata":{{"continue":"{next}","resourceVersion":"5"}}}}"#
+        )),
+    ]
 }
 
 /// Returns an object in the state `state`, as JSON.

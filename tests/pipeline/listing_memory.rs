@@ -1,6 +1,6 @@
 //! Test of the server's memory while the server starts and lists many resources with large objects.
 
-use crate::fake_apiserver::{FakeApiServer, ObjectRequest, Script, Step};
+use crate::fake_apiserver::{FakeApiServer, ObjectRequest, Script, Step, list};
 use crate::running_server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -38,13 +38,11 @@ fn parameter(query: &str, name: &str) -> Option<usize> {
     pairs.find(|(key, _)| *key == name)?.1.parse().ok()
 }
 
-/// Returns an object as an element of a JSON array. If `first` is false, a comma comes before the
-/// object. If `last` is true, the state of the object is `Busy`.
-fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
+/// Returns an object. If `last` is true, the state of the object is `Busy`.
+fn item(target: &str, number: usize, last: bool) -> Vec<u8> {
     let state = if last { "Busy" } else { "Idle" };
-    let comma = if first { "" } else { "," };
     let mut item = format!(
-        r#"{comma}{{"apiVersion":"v1","kind":"Thing","metadata":{{"name":"n{number}","namespace":"shop","resourceVersion":"6","uid":"{target}-{number}"}},"status":{{"state":"{state}","conditions":["#
+        r#"{{"apiVersion":"v1","kind":"Thing","metadata":{{"name":"n{number}","namespace":"shop","resourceVersion":"6","uid":"{target}-{number}"}},"status":{{"state":"{state}","conditions":["#
     )
     .into_bytes();
     let condition = format!(
@@ -58,35 +56,20 @@ fn item(target: &str, number: usize, first: bool, last: bool) -> Vec<u8> {
     item
 }
 
-/// Returns a page of a list: the objects `from..to` of `all` objects. `metadata` is the last field,
-/// as in a kube-apiserver's lists of custom resources.
-fn page(target: &'static str, from: usize, to: usize, all: usize) -> Vec<Step> {
+fn answer(target: &'static str, request: &ObjectRequest, all: usize) -> Vec<Step> {
+    if request.is_watch() {
+        return vec![Step::HoldOpen];
+    }
+    let from = parameter(&request.query, "continue").unwrap_or(0);
+    let limit = parameter(&request.query, "limit").expect("the server must request lists in pages");
+    let to = all.min(from + limit);
     let next = if to < all {
         to.to_string()
     } else {
         String::new()
     };
-    let items =
-        (from..to).map(move |number| item(target, number, number == from, number + 1 == all));
-    vec![
-        Step::send(r#"{"apiVersion":"v1","items":["#),
-        Step::SendEach(Box::new(items)),
-        Step::send(format!(
-            r#"],"kind":"ThingList","metadata":{{"continue":"{next}","resourceVersion":"7"}}}}"#
-        )),
-    ]
-}
-
-fn answer(target: &'static str, request: &ObjectRequest, all: usize) -> Result<Vec<Step>, u16> {
-    if request.is_watch_list() {
-        return Err(422);
-    }
-    if request.is_watch() {
-        return Ok(vec![Step::HoldOpen]);
-    }
-    let from = parameter(&request.query, "continue").unwrap_or(0);
-    let limit = parameter(&request.query, "limit").expect("the server must request lists in pages");
-    Ok(page(target, from, all.min(from + limit), all))
+    let objects = (from..to).map(move |number| item(target, number, number + 1 == all));
+    list(objects, &next)
 }
 
 #[tokio::test(flavor = "multi_thread")]

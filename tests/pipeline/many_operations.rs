@@ -2,7 +2,7 @@
 //! messages as long as possible, and if the rule sets are then deleted.
 
 use crate::fake_apiserver::WITH_LONG_MESSAGES;
-use crate::fake_apiserver::{FakeApiServer, Script, Step, event, initial_events_end, thing};
+use crate::fake_apiserver::{FakeApiServer, Script, Step, list, thing};
 use crate::running_server::RunningServer;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -29,13 +29,12 @@ async fn until(what: &str, holds: impl AsyncFn() -> bool) {
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_that_are_true_on_sixty_thousand_objects_stay_within_the_memory_limit() {
     let script = || -> Script {
-        Box::new(|_| {
-            let objects = (0..OBJECTS).map(|it| event("ADDED", &thing(&format!("n{it}"), "Busy")));
-            Ok(vec![
-                Step::SendEach(Box::new(objects.map(String::into_bytes))),
-                Step::send(initial_events_end()),
-                Step::HoldOpen,
-            ])
+        Box::new(|request| {
+            if request.is_watch() {
+                return vec![Step::HoldOpen];
+            }
+            let objects = (0..OBJECTS).map(|it| thing(&format!("n{it}"), "Busy").into_bytes());
+            list(objects, "")
         })
     };
     let scripts = [("things", script()), (WITH_LONG_MESSAGES, script())];

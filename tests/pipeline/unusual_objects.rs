@@ -2,7 +2,7 @@
 //! it. Then the server must continue with the next object.
 
 use crate::demo::eventually;
-use crate::fake_apiserver::{FakeApiServer, Script, Step, event, initial_events_end, thing};
+use crate::fake_apiserver::{FakeApiServer, Script, Step, event, list, thing};
 use crate::running_server::RunningServer;
 
 /// Returns invalid objects on which the server can detect no operation. They have no valid name or
@@ -67,17 +67,18 @@ fn line(object: &[u8]) -> Step {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unusual_objects_are_evaluated_or_skipped_and_the_rest_continues() {
-    let script: Script = Box::new(|_| {
-        let mut steps = Vec::new();
-        // The fake kube-apiserver sends the objects twice: as initial events, and as later changes.
-        for _ in 0..2 {
-            steps.extend(odd().iter().map(|object| line(object)));
-            steps.extend(odd_and_busy().iter().map(|(_, object)| line(object)));
-            steps.push(Step::send(initial_events_end()));
+    let script: Script = Box::new(|request| {
+        let busy = odd_and_busy().into_iter().map(|(_, object)| object);
+        // A list with an object that is not JSON is invalid as a whole.
+        if !request.is_watch() {
+            return list(busy, "");
         }
+        // The fake kube-apiserver sends each object twice.
+        let all: Vec<_> = odd().into_iter().chain(busy).collect();
+        let mut steps: Vec<_> = all.iter().chain(&all).map(|object| line(object)).collect();
         steps.push(Step::send(event("ADDED", &thing("last", "Busy"))));
         steps.push(Step::HoldOpen);
-        Ok(steps)
+        steps
     });
     let api_server = FakeApiServer::start([("odd", script)]).await;
     let mut server = RunningServer::start(&api_server).await;

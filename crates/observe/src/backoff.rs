@@ -16,41 +16,25 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// the delay grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Counts the attempts that ended since the last reset, with or without an error.
+/// Counts the attempts that ended since the last attempt that lasted at least `STABLE_AFTER`.
 #[derive(Debug, Default)]
 pub struct Backoff {
     ended_attempts: u32,
 }
 
 impl Backoff {
-    /// Resets the number of ended attempts if the attempt that began at `began` lasted at least
-    /// `STABLE_AFTER`. The caller must call this function at the end of each attempt.
-    pub fn ended(&mut self, began: Instant) {
+    /// Returns the delay after an attempt that began at `began` and has just ended. The delay is a
+    /// random time between half of a step and the whole step. The step begins at `FIRST_DELAY`
+    /// and doubles with each ended attempt, up to `cap`.
+    pub fn next(&mut self, began: Instant, cap: Duration) -> Duration {
         if began.elapsed() >= STABLE_AFTER {
             self.ended_attempts = 0;
         }
-    }
-
-    /// Counts an ended attempt, and returns the delay before the next attempt. The delay is a
-    /// random time between half of a step and the whole step. The step begins at `FIRST_DELAY`
-    /// and doubles with each ended attempt, up to `cap`.
-    pub fn next(&mut self, cap: Duration) -> Duration {
         // The exponent is limited, so that the product cannot overflow. The largest step is
         // 250 ms · 2^16, which is 4.5 h.
         let step = (FIRST_DELAY * 2_u32.pow(self.ended_attempts.min(16))).min(cap);
         self.ended_attempts = self.ended_attempts.saturating_add(1);
         step.mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-
-    /// Counts an attempt that ended without an error, and returns the delay before the next
-    /// attempt. If this is the first ended attempt since the last reset, the delay is zero.
-    /// Otherwise the delay is the same as in [`Backoff::next`].
-    pub(super) fn next_after_clean_end(&mut self, cap: Duration) -> Duration {
-        if self.ended_attempts == 0 {
-            self.ended_attempts = 1;
-            return Duration::ZERO;
-        }
-        self.next(cap)
     }
 }
 
@@ -62,7 +46,7 @@ mod tests {
     fn delays_double_with_jitter_up_to_the_cap() {
         let cap = Duration::from_secs(5);
         let mut backoff = Backoff::default();
-        let delays: Vec<_> = (0..40).map(|_| backoff.next(cap)).collect();
+        let delays: Vec<_> = (0..40).map(|_| backoff.next(Instant::now(), cap)).collect();
         for (n, delay) in delays.iter().enumerate() {
             let step = (FIRST_DELAY * 2_u32.pow(u32::try_from(n).unwrap().min(16))).min(cap);
             assert!(*delay >= step / 2 && *delay <= step, "{n}: {delay:?}");
@@ -77,12 +61,12 @@ mod tests {
     async fn only_a_stable_attempt_resets_the_delay() {
         let cap = Duration::from_secs(5);
         let mut backoff = Backoff::default();
-        assert_eq!(backoff.next_after_clean_end(cap), Duration::ZERO);
-        backoff.ended(Instant::now());
-        assert!(backoff.next_after_clean_end(cap) > Duration::ZERO);
+        for _ in 0..10 {
+            backoff.next(Instant::now(), cap);
+        }
         let began = Instant::now();
+        assert!(backoff.next(began, cap) > FIRST_DELAY);
         tokio::time::advance(STABLE_AFTER).await;
-        backoff.ended(began);
-        assert_eq!(backoff.next_after_clean_end(cap), Duration::ZERO);
+        assert!(backoff.next(began, cap) <= FIRST_DELAY);
     }
 }

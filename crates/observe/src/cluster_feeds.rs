@@ -1,17 +1,16 @@
 //! The feeds of a cluster. Each feed lists and watches one source: a resource, in all namespaces or
-//! in one. All feeds share one [`Connection`], and one [`ReadBudget`], which limits large objects in
-//! memory.
+//! in one. All feeds share one [`Connection`], and one permit for large objects.
 
-use super::requests::{self, Refusal};
 use super::{
-    Connection, Feed, GapReason, ObjectNames, Raw, inline,
-    read_budget::ReadBudget,
-    watch_task::{WatchProgress, WatchTask},
+    Connection, Feed, ObjectNames, Raw, backoff::Backoff, inline, lines::LargeObjects,
+    list::FIRST_PAGE, requests::resource, watch_task::WatchTask,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
+use kube::core::{DynamicObject, Request};
+use kube::{Api, Resource as _};
 use std::time::Duration;
 
 /// Lists and watches the resources of a cluster.
@@ -19,52 +18,55 @@ use std::time::Duration;
 pub struct ClusterFeed {
     connection: Connection,
     retry_interval: Duration,
-    budget: ReadBudget,
+    large_objects: LargeObjects,
 }
 
 impl ClusterFeed {
     /// Creates a `ClusterFeed` that sends its requests through `connection`. `retry_interval`
-    /// (`REQUEUE_INTERVAL`) is the longest delay before a feed retries a refused request. If the
-    /// kube-apiserver requests a longer delay (`Retry-After`), the feed waits for this delay, but
-    /// at most one minute.
+    /// (`REQUEUE_INTERVAL`) is the longest delay before a feed retries a refused request.
     pub fn new(connection: Connection, retry_interval: Duration) -> Self {
         Self {
             connection,
             retry_interval,
-            budget: ReadBudget::default(),
+            large_objects: LargeObjects::default(),
         }
     }
 }
 
 impl Feed for ClusterFeed {
     fn follow(&self, source: Source, selector: Option<&str>) -> BoxStream<'static, Raw> {
-        let connection = self.connection.clone();
-        let (retry_interval, budget) = (self.retry_interval, self.budget.clone());
-        let selection = selector.map(str::to_owned);
-        inline(move |out| {
+        let path = DynamicObject::url_path(&resource(&source.target), source.namespace.as_deref());
+        inline(|out| {
             let task = WatchTask {
-                connection,
+                client: self.connection.watch_client(),
                 source,
-                selection,
-                retry_interval,
-                budget,
+                request: Request::new(path),
+                selection: selector.map(str::to_owned),
+                retry_interval: self.retry_interval,
+                large_objects: self.large_objects.clone(),
                 out,
-                state: WatchProgress::default(),
+                backoff: Backoff::default(),
+                is_synced: false,
+                version: None,
+                page: FIRST_PAGE,
             };
             task.run()
         })
     }
 
     fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+        let (client, resource) = (self.connection.client.clone(), resource(target));
+        let api: Api<DynamicObject> = match object.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
         async move {
-            match requests::uid(&self.connection.client, target, object).await {
-                Ok(uid) => uid.as_deref() == object.uid,
-                Err(Refusal::Lost(GapReason::Refused { code: 404, .. }, _)) => false,
+            match api.get_metadata_opt(object.name).await {
+                Ok(found) => found.is_some_and(|it| it.metadata.uid.as_deref() == object.uid),
                 // A watch with a label selector also reports a deletion when the labels of an
-                // object no longer match. After any other failure, the server assumes this case:
-                // the object still exists. So its operations end after the debounce period (30 s by
-                // default). If a rule detects an operation again in this time, the operation
-                // continues.
+                // object no longer match. After a failure, the server assumes this case: the object
+                // still exists. So its operations end after the debounce period (30 s by default). If a
+                // rule detects an operation again in this time, the operation continues.
                 Err(_) => true,
             }
         }

@@ -9,10 +9,7 @@
 //! this module first requests `/readyz`. If the kube-apiserver is not ready, the results are
 //! [`Resolution::Unknown`].
 
-use super::{
-    Connection, GapReason, Resolve, ResolvedTarget,
-    requests::{self, AGGREGATED_DISCOVERY, JSON, Refusal},
-};
+use super::{Connection, GapReason, Resolve, ResolvedTarget, requests::Failure};
 use futures::{
     FutureExt as _, Stream, StreamExt as _,
     future::{BoxFuture, ready},
@@ -27,7 +24,7 @@ use kube::{
     Api, Client,
     core::{
         PartialObjectMeta,
-        discovery::v2::{APIGroupDiscovery, APIGroupDiscoveryList, APIResourceDiscovery},
+        discovery::v2::{APIGroupDiscovery, APIResourceDiscovery},
     },
     runtime::{
         WatchStreamExt as _,
@@ -70,23 +67,29 @@ impl Discovery {
 
 /// Reads all API groups with their resources. Returns a message if this fails.
 async fn read_groups(client: &Client) -> Result<Vec<APIGroupDiscovery>, String> {
-    // If `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
-    match requests::read(client, "/readyz", JSON).await {
-        Err(Refusal::Lost(lost, _)) if !is_answer(&lost) => {
-            return Err(format!("the API server is not ready (/readyz: {lost})"));
+    let readyz = http::Request::get("/readyz").body(Vec::new());
+    let readyz = readyz.expect("the path is valid");
+    match client.request_text(readyz).await.map_err(Failure::from) {
+        // If `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
+        Ok(_)
+        | Err(Failure::Lost(GapReason::Refused {
+            code: 401 | 403 | 404,
+            ..
+        })) => {}
+        Err(failure) => {
+            let why = text_of(failure);
+            return Err(format!("the API server is not ready (/readyz: {why})"));
         }
-        _ => {}
     }
     let mut groups = Vec::new();
-    for path in ["/api", "/apis"] {
-        let read = requests::read(client, path, AGGREGATED_DISCOVERY).await;
-        let body = read.map_err(|refusal| match refusal {
-            Refusal::Lost(lost, _) => lost.to_string(),
-            Refusal::Invalid(message) => message,
-            Refusal::Expired => "410 Gone".to_owned(),
+    for (path, read) in [
+        ("/api", client.list_core_api_versions_aggregated().await),
+        ("/apis", client.list_api_groups_aggregated().await),
+    ] {
+        let list = read.map_err(|error| match error {
+            kube::Error::SerdeError(error) => format!("discovery of {path}: {error}"),
+            error => text_of(error.into()),
         })?;
-        let list: APIGroupDiscoveryList = serde_json::from_slice(&body)
-            .map_err(|error| format!("discovery of {path}: {error}"))?;
         // Discovery that is not aggregated has no field `items`.
         if list.items.is_empty() {
             return Err(format!("discovery of {path}: no API groups"));
@@ -96,15 +99,11 @@ async fn read_groups(client: &Client) -> Result<Vec<APIGroupDiscovery>, String> 
     Ok(groups)
 }
 
-/// Returns true if an API server that is ready can refuse `/readyz` for this reason.
-fn is_answer(lost: &GapReason) -> bool {
-    matches!(
-        lost,
-        GapReason::Refused {
-            code: 401 | 403 | 404,
-            ..
-        }
-    )
+fn text_of(failure: Failure) -> String {
+    match failure {
+        Failure::Lost(why) => why.to_string(),
+        Failure::Expired => "410 Gone".to_owned(),
+    }
 }
 
 /// Looks up a resource among the API groups of the cluster.
@@ -219,14 +218,13 @@ where
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
     events.filter_map(|event| {
-        let is_change = match event {
-            Ok(Event::Init | Event::InitApply(_)) => false,
-            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_)) => true,
-            Err(error) => {
-                debug!(kind = %K::kind(&()), %error, "changes cannot be watched");
-                false
-            }
-        };
+        if let Err(error) = &event {
+            debug!(kind = %K::kind(&()), %error, "changes cannot be watched");
+        }
+        let is_change = matches!(
+            event,
+            Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))
+        );
         ready(is_change.then_some(()))
     })
 }

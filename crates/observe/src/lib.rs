@@ -19,9 +19,8 @@ mod connection;
 mod discovery;
 
 mod backoff;
+mod lines;
 mod list;
-mod parts;
-mod read_budget;
 mod requests;
 #[cfg(test)]
 mod tests;

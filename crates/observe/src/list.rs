@@ -1,117 +1,106 @@
-//! Lists all objects of a source in pages. A feed does this if the kube-apiserver does not support
-//! `WatchList`, or if a `WatchList` has not yielded all objects.
+//! Lists all objects of a source in pages.
 //!
-//! A page of more than 64 KiB holds the permit for large objects, until the consumer of the feed has
-//! processed its objects. So there is only one such page in memory.
+//! A feed that reads a page holds the permit for large objects, until its consumer has processed the
+//! objects of the page. So there is only one page in memory.
 
 use super::{
-    GapReason, InvalidData, Raw,
-    parts::{BodyEnd, MAX_PART, PartReader},
-    requests::{Refusal, escaped},
-    watch_task::{AttemptEnd, IDLE_TIMEOUT, WatchTask},
+    InvalidData, Raw,
+    lines::{LARGE_OBJECT_TIMEOUT, MAX_OBJECT},
+    requests::{Failure, unreachable},
+    watch_task::{Body, WatchTask},
 };
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
-use ifo_client::list::ListItems;
-use kube::client::Body;
+use futures::AsyncReadExt as _;
+use ifo_client::{error_text::chain, list::ListItems};
+use kube::api::ListParams;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
-/// Maximum number of objects in a page. After a continue token has expired, the feed requests
-/// larger pages, so that the next list needs fewer requests and less time.
-const MAX_PAGE: u32 = 2_500;
+/// Number of objects that a feed requests in its first page.
+pub(super) const FIRST_PAGE: u32 = 100;
 
-/// Maximum size of a page in bytes. A page that is larger than an object may be makes the next pages
-/// smaller. Some API servers ignore the requested number of objects.
+/// Number of objects in a page after a continue token has expired, so that the next list needs fewer
+/// requests and less time.
+const LARGE_PAGE: u32 = 500;
+
+/// Maximum size of a page in bytes. Some API servers ignore the requested number of objects.
 const MAX_PAGE_BYTES: usize = 32 << 20;
 
-/// Factor by which the number of objects in a page grows or shrinks. After an incomplete or too
-/// large page, the feed requests smaller pages.
-const GROWTH_FACTOR: u32 = 5;
-
 impl WatchTask {
-    /// Lists all objects in pages.
-    pub(super) async fn list(&mut self, client: &kube::Client) -> Result<(), AttemptEnd> {
-        let garbled = |why| AttemptEnd::Failed(GapReason::Garbled(why), None);
-        let mut token = String::new();
+    /// Lists all objects in pages. Afterwards, the version of the list is the version from which a
+    /// watch can continue.
+    pub(super) async fn list(&mut self) -> Result<(), Failure> {
+        let mut token: Option<String> = None;
         let mut has_begun = false;
         loop {
-            let limit = self.state.page;
-            let query = if token.is_empty() {
-                format!("limit={limit}")
-            } else {
-                format!("limit={limit}&continue={}", escaped(&token))
+            let limit = self.page;
+            let params = ListParams {
+                label_selector: self.selection.clone(),
+                limit: Some(limit),
+                continue_token: token.clone(),
+                ..ListParams::default()
             };
-            let body = match self.open(client, &query).await {
-                Ok(body) => body,
-                Err(refusal) => {
-                    if refusal == Refusal::Expired && !token.is_empty() {
-                        self.state.page = (self.state.page * GROWTH_FACTOR).min(MAX_PAGE);
-                    }
-                    return Err(refusal.into());
+            let opened = self.open(self.request.list(&params)).await;
+            if token.is_some() && matches!(opened, Err(Failure::Expired)) {
+                self.page = LARGE_PAGE;
+            }
+            match self.send_page(opened?, &mut has_begun).await {
+                Ok((version, None)) => {
+                    self.version = Some(version);
+                    self.report_synced().await;
+                    return Ok(());
                 }
-            };
-            let Some(page) = self.read_page(body).await? else {
-                continue; // The page was too large.
-            };
-            let ListItems {
-                version,
-                next,
-                items,
-            } = decode(&page).map_err(garbled)?;
-            if !std::mem::replace(&mut has_begun, true) {
-                self.reset().await;
+                Ok((_, next)) if next == token => return Err(InvalidData::Endless.into()),
+                Ok((_, next)) => token = next,
+                // The page was too large. The next one is smaller.
+                Err(failure) if self.page < limit && failure == InvalidData::TooLarge.into() => {}
+                Err(failure) => return Err(failure),
             }
-            for item in items {
-                let object = item.get().as_bytes();
-                if object.len() > MAX_PART {
-                    return Err(garbled(InvalidData::TooLarge));
-                }
-                self.send(Raw::Applied(page.slice_ref(object))).await;
-            }
-            let version = version.filter(|it| !it.is_empty());
-            if version.is_none() || next.as_ref() == Some(&token) {
-                return Err(garbled(InvalidData::Endless));
-            }
-            let Some(next) = next else {
-                self.state.version = version;
-                self.synced().await;
-                return Ok(());
-            };
-            token = next;
         }
     }
 
-    /// Reads a page. If the page is too large or does not arrive, the next page is smaller. Returns
-    /// `None` if the page is too large.
-    async fn read_page(&mut self, body: Body) -> Result<Option<Bytes>, AttemptEnd> {
-        let body = body.into_data_stream();
-        let mut page = PartReader::new(body, MAX_PAGE_BYTES, self.budget.clone());
-        let why = match page.page(IDLE_TIMEOUT).await {
-            Ok(page) => {
-                if page.len() > MAX_PART {
-                    self.shrink_pages();
-                }
-                return Ok(Some(page));
-            }
-            Err(BodyEnd::TooLong) if self.state.page == 1 => {
-                let why = GapReason::Garbled(InvalidData::TooLarge);
-                return Err(AttemptEnd::Failed(why, None));
-            }
-            Err(BodyEnd::TooLong) => None,
-            Err(BodyEnd::Broken(why)) => Some(why),
-            Err(BodyEnd::Idle | BodyEnd::Closed) => {
-                Some(format!("no complete page within {IDLE_TIMEOUT:?}"))
+    /// Reads a page, and sends its objects to the consumer. Returns the resourceVersion of the list,
+    /// and the continue token of the next page.
+    async fn send_page(
+        &mut self,
+        body: Body,
+        has_begun: &mut bool,
+    ) -> Result<(String, Option<String>), Failure> {
+        let _permit = self.large_objects.permit().await;
+        let page = match read(body).await {
+            Ok(page) => page,
+            Err(failure) => {
+                self.page = (self.page / 5).max(1);
+                return Err(failure);
             }
         };
-        self.shrink_pages();
-        match why {
-            Some(why) => Err(AttemptEnd::Failed(GapReason::Unreachable(why), None)),
-            None => Ok(None),
+        let list = decode(&page)?;
+        if !std::mem::replace(has_begun, true) {
+            self.reset().await;
         }
+        for item in list.items {
+            let object = item.get().as_bytes();
+            if object.len() > MAX_OBJECT {
+                return Err(InvalidData::TooLarge.into());
+            }
+            self.send(Raw::Applied(page.slice_ref(object))).await;
+        }
+        let version = list.version.filter(|it| !it.is_empty());
+        Ok((version.ok_or(InvalidData::Endless)?, list.next))
     }
+}
 
-    fn shrink_pages(&mut self) {
-        self.state.page = (self.state.page / GROWTH_FACTOR).max(1);
+/// Reads a page as a whole.
+async fn read(body: Body) -> Result<Bytes, Failure> {
+    let mut page = Vec::new();
+    let mut body = body.take(MAX_PAGE_BYTES as u64 + 1);
+    match timeout(LARGE_OBJECT_TIMEOUT, body.read_to_end(&mut page)).await {
+        Ok(Ok(_)) if page.len() > MAX_PAGE_BYTES => Err(InvalidData::TooLarge.into()),
+        Ok(Ok(_)) => Ok(page.into()),
+        Ok(Err(error)) => Err(unreachable(chain(&error))),
+        Err(_) => Err(unreachable(format!(
+            "no complete page within {LARGE_OBJECT_TIMEOUT:?}"
+        ))),
     }
 }
 

@@ -9,16 +9,8 @@ use super::InvalidData;
 use bytes::Bytes;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::core::{Status, watch::Bookmark};
-use serde::{
-    Deserialize, Deserializer as _,
-    de::{Error as _, IgnoredAny, MapAccess, Visitor},
-};
+use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::{borrow::Cow, fmt};
-
-/// The annotation of the bookmark that follows the last existing object in a `WatchList`
-/// (KEP-3157).
-const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// A decoded line of a watch.
 #[derive(Debug, PartialEq)]
@@ -27,20 +19,11 @@ pub(super) enum WatchLine {
     Applied(Bytes),
     /// A DELETED event, with the last state of the object.
     Deleted(Bytes),
-    /// A BOOKMARK event. The kube-apiserver has sent all changes up to `version`.
-    Bookmark {
-        /// The resourceVersion from which the watch can continue.
-        version: String,
-        /// True if the bookmark follows the last existing object in a `WatchList`.
-        initial_end: bool,
-    },
+    /// A BOOKMARK event, with the resourceVersion from which the watch can continue. The
+    /// kube-apiserver has sent all changes up to this version.
+    Bookmark(String),
     /// An ERROR event. The watch cannot continue.
     Error(Box<Status>),
-}
-
-/// Returns true if the requested resourceVersion or continue token is too old.
-pub(super) fn is_expired(status: &Status) -> bool {
-    status.code == 410 || matches!(&*status.reason, "Expired" | "Gone")
 }
 
 #[derive(Deserialize)]
@@ -74,11 +57,7 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
         "DELETED" => Ok(WatchLine::Deleted(object)),
         "BOOKMARK" => {
             let Bookmark { metadata, .. } = decode(&object)?;
-            let end = metadata.annotations.get(INITIAL_EVENTS_END);
-            Ok(WatchLine::Bookmark {
-                version: metadata.resource_version,
-                initial_end: end.is_some_and(|value| value == "true"),
-            })
+            Ok(WatchLine::Bookmark(metadata.resource_version))
         }
         "ERROR" => Ok(WatchLine::Error(decode(&object)?)),
         _ => Err(InvalidData::UnknownEvent),
@@ -93,34 +72,13 @@ pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, Invali
 /// Returns the resourceVersion of an object. `None` if the object has no resourceVersion, or is not
 /// JSON.
 pub(super) fn resource_version(object: &[u8]) -> Option<String> {
-    let mut metadata = None;
-    let mut json = serde_json::Deserializer::from_slice(object);
-    // An error says that the JSON is invalid, or that the rest of the object is not needed.
-    let _ = json.deserialize_map(MetadataReader(&mut metadata));
-    let version = metadata?.resource_version;
+    #[derive(Deserialize)]
+    struct Object {
+        metadata: ListMeta,
+    }
+    let object: Object = decode(object).ok()?;
+    let version = object.metadata.resource_version;
     version.filter(|version| !version.is_empty())
-}
-
-/// Reads the field `metadata` of an object, and not the fields after it.
-struct MetadataReader<'a>(&'a mut Option<ListMeta>);
-
-impl<'de> Visitor<'de> for MetadataReader<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
-            if key == "metadata" {
-                *self.0 = Some(map.next_value()?);
-                return Err(A::Error::custom("the rest of the object is not needed"));
-            }
-            map.next_value::<IgnoredAny>()?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -143,7 +101,7 @@ mod tests {
         }
         assert!(matches!(
             read_str(r#"{"type":"BOOKMARK","object":{"kind":"X","apiVersion":"v1","metadata":{"resourceVersion":"9"}}}"#),
-            Ok(WatchLine::Bookmark { version, initial_end: false }) if version == "9"
+            Ok(WatchLine::Bookmark(version)) if version == "9"
         ));
     }
 

@@ -2,12 +2,9 @@
 
 use super::*;
 
-const WATCH_LIST: &str =
-    "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
-
 /// Asserts the events of a feed, and the queries of its requests. An event that begins with `lost` must
-/// begin with the expected text. The query `5` stands for a watch from version 5, and `all` for a
-/// [`WATCH_LIST`].
+/// begin with the expected text. The query `5` stands for a watch from version 5, and `all` for the first
+/// page of a list.
 async fn check(script: Vec<Answer>, events: &str, queries: &[&str]) {
     let server = ScriptedServer::new(script);
     let expected: Vec<_> = events.split(" / ").collect();
@@ -20,149 +17,89 @@ async fn check(script: Vec<Answer>, events: &str, queries: &[&str]) {
     assert_eq!(found.len(), expected.len(), "{events}: {found:?}");
     let all = server.queries();
     let all = all.iter().map(|query| match &**query {
-        WATCH_LIST => "all",
-        query => {
-            let from = query.strip_prefix("watch=1&resourceVersion=");
-            let from = from.and_then(|it| it.strip_suffix("&allowWatchBookmarks=true"));
-            from.unwrap_or(query)
-        }
+        "limit=100" => "all",
+        query => query,
     });
     let all: Vec<_> = all.take(queries.len()).collect();
     assert_eq!(all, queries, "{events}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_list_yields_the_state_and_then_the_changes() {
-    let script = vec![open(&["+a3", "end5", "~a6", "-a7"])];
-    check(script, "reset / +a3 / synced / +a6 / -a7", &["all"]).await;
-    // The initial objects end too early, so they are read again.
-    let script = vec![complete(&["+a30"]), open(&["+a3", "end5"])];
-    let events = "reset / +a30 / lost: unreachable / reset / +a3 / synced";
-    check(script, events, &["all", "all"]).await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_watch_list_support_the_state_is_listed_in_pages() {
-    let pages = || {
-        [
-            page(&["a1", "b2"], "n+xt"),
-            page(&["c3"], ""),
-            open(&["-a10"]),
-        ]
-    };
-    let queries = ["all", "limit=100", "limit=100&continue=n%2Bxt", "9"];
-    for code in [400, 422] {
-        let script = [[status(code, "Invalid", "no")].to_vec(), pages().to_vec()].concat();
-        check(script, "reset / +a1 / +b2 / +c3 / synced / -a10", &queries).await;
-    }
-    // The server ignores `sendInitialEvents`: it sends no bookmark, or an ordinary one. Its etcd can
-    // also lack the support for progress notifications.
-    let unsupported = r#"{"type":"ERROR","object":{"kind":"Status","message":"required storage feature RequestWatchProgress is disabled","code":500}}"#;
-    for (lines, begin) in [
-        (&["+a3"][..], "reset / +a3"),
-        (&["+a3", "*4"], "reset / +a3"),
-        (&[unsupported], "reset"),
-    ] {
-        let script = vec![open(lines), page(&["a1"], ""), open(&["+b10"])];
-        let events = format!("{begin} / reset / +a1 / synced / +b10");
-        check(script, &events, &["all", "limit=100", "9"]).await;
-    }
-    // A server that supports `WatchList` can also answer with 410. The next list is a `WatchList` again.
-    let expired = status(410, "Expired", "too old");
+async fn the_state_is_listed_in_pages_and_then_watched() {
     let script = vec![
-        expired,
-        page(&["a1"], ""),
-        complete(&[EXPIRED]),
-        open(&["+a3", "end5"]),
+        page(&["a1", "b2"], "n+xt"),
+        page(&["c3"], ""),
+        open(&["~a6", "-a7"]),
     ];
-    let events = "reset / +a1 / synced / reset / +a3 / synced";
-    check(script, events, &["all", "limit=100", "9", "all"]).await;
+    let queries = ["all", "limit=100&continue=n%2Bxt", "5"];
+    let events = "reset / +a1 / +b2 / +c3 / synced / +a6 / -a7";
+    check(script, events, &queries).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_cannot_be_completed_begins_again() {
     let expired = status(410, "Expired", "The provided continue parameter is too old");
-    let script = vec![
-        no_watch_list(),
-        page(&["a1"], "next"),
-        expired,
-        page(&["a2"], ""),
-        open(&[]),
-    ];
-    let queries = ["all", "limit=100", "limit=100&continue=next", "limit=500"];
+    let script = vec![page(&["a1"], "next"), expired, page(&["a2"], ""), open(&[])];
+    let queries = ["all", "limit=100&continue=next", "limit=500"];
     check(script, "reset / +a1 / reset / +a2 / synced", &queries).await;
 
-    let script = [vec![no_watch_list()], vec![page(&["a1"], "same"); 3]].concat();
+    let script = vec![page(&["a1"], "same"); 3];
     check(script, "reset / +a1 / +a1 / lost: invalid data", &[]).await;
 
     // A large page may not arrive in time.
-    let script = vec![
-        no_watch_list(),
-        breaks(&[r#"{"items":["#]),
-        page(&["b2"], ""),
-        open(&[]),
-    ];
+    let script = vec![breaks(&[r#"{"items":["#]), page(&["b2"], ""), open(&[])];
     let events = "lost: unreachable / reset / +b2 / synced";
-    check(script, events, &["all", "limit=100", "limit=20"]).await;
+    check(script, events, &["all", "limit=20"]).await;
 
     for unreadable in ["<html>", "{}", r#"{"metadata":{},"items":"#] {
-        let script = vec![no_watch_list(), text(200, unreadable)];
-        check(script, "lost: invalid data", &[]).await;
+        check(vec![text(200, unreadable)], "lost: invalid data", &[]).await;
     }
-    let script = vec![no_watch_list(), text(200, r#"{"metadata":{},"items":[]}"#)];
+    let script = vec![text(200, r#"{"metadata":{},"items":[]}"#)];
     check(script, "reset / lost: invalid data", &[]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_continues_from_the_last_event_or_bookmark() {
+    let list = || page(&["a3"], "");
     let script = vec![
-        complete(&["+a3", "end5", "~a6"]),
+        list(),
+        complete(&["~a6"]),
         complete(&["*8"]),
         open(&["~a9"]),
     ];
-    check(
-        script,
-        "reset / +a3 / synced / +a6 / +a9",
-        &["all", "6", "8"],
-    )
-    .await;
+    let events = "reset / +a3 / synced / +a6 / +a9";
+    check(script, events, &["all", "5", "6", "8"]).await;
     // A silent watch is opened again.
-    let script = vec![open(&["+a3", "end5", "~a6"]), open(&["~a7"])];
-    check(script, "reset / +a3 / synced / +a6 / +a7", &["all", "6"]).await;
+    let script = vec![list(), open(&["~a6"]), open(&["~a7"])];
+    let events = "reset / +a3 / synced / +a6 / +a7";
+    check(script, events, &["all", "5", "6"]).await;
     // An interruption without missed changes ends with `synced` only.
     let lost = "reset / +a3 / synced / lost: unreachable / synced";
-    let broken = || breaks(&["+a3", "end5"]);
-    check(vec![broken(), open(&[])], lost, &["all", "5"]).await;
-    let script = vec![broken(), open(&["-a7"])];
-    check(script, &format!("{lost} / -a7"), &["all", "5"]).await;
+    let script = vec![list(), breaks(&[]), open(&[])];
+    check(script, lost, &["all", "5", "5"]).await;
+    let script = vec![list(), breaks(&[]), open(&["-a7"])];
+    check(script, &format!("{lost} / -a7"), &["all", "5", "5"]).await;
     // The changes during a long interruption are missing. The object `a` was deleted.
-    let events = "reset / +a3 / synced / lost: unreachable / reset / synced";
-    check(
-        vec![broken(), open(&[EXPIRED]), open(&["end9"])],
-        events,
-        &["all", "5", "all"],
-    )
-    .await;
-    for gone in [complete(&[EXPIRED]), status(410, "Expired", "too old")] {
-        let script = vec![complete(&["+a3", "end5"]), gone, open(&["+b20", "end25"])];
-        let events = "reset / +a3 / synced / reset / +b20 / synced";
+    let expired = [
+        open(&[EXPIRED]),
+        complete(&[EXPIRED]),
+        status(410, "Expired", "too old"),
+    ];
+    for gone in expired {
+        let script = vec![list(), breaks(&[]), gone.clone(), page(&[], "")];
+        let events = "reset / +a3 / synced / lost: unreachable / reset / synced";
+        check(script, events, &["all", "5", "5", "all"]).await;
+        let script = vec![list(), gone, page(&["b4"], "")];
+        let events = "reset / +a3 / synced / reset / +b4 / synced";
         check(script, events, &["all", "5", "all"]).await;
     }
     // If etcd was restored from a backup, the version of the watch can be higher than the newest version
     // of the server. Then the server sends nothing, not even a bookmark.
-    let script = vec![broken(), open(&[]), open(&["end2"])];
-    check(
-        script,
-        &format!("{lost} / reset / synced"),
-        &["all", "5", "all"],
-    )
-    .await;
+    let script = vec![list(), breaks(&[]), open(&[]), page(&[], "")];
+    let events = format!("{lost} / reset / synced");
+    check(script, &events, &["all", "5", "5", "all"]).await;
     // A watch that does not open is a gap before it fails.
-    let script = vec![
-        complete(&["+a3", "end5"]),
-        answer(End::Hangs, &[]),
-        open(&[]),
-    ];
+    let script = vec![list(), answer(End::Hangs, &[]), open(&[])];
     let events = "reset / +a3 / synced / lost: unreachable: no answer yet / lost: unreachable: no answer within / synced";
     check(script, events, &["all", "5", "5"]).await;
 }
@@ -175,16 +112,13 @@ async fn a_line_that_cannot_be_decoded_is_a_gap_and_all_objects_are_read_again()
         &format!(r#""x":"{}","kind""#, "x".repeat(11 << 20)),
     );
     for line in ["<html>oops</html>", not_an_object, &too_large] {
-        let script = vec![open(&["+a3", "end5", line]), open(&["end9"])];
+        let script = vec![page(&["a3"], ""), open(&[line]), page(&[], "")];
         let events = "reset / +a3 / synced / lost: invalid data / reset / synced";
-        check(script, events, &["all", "all"]).await;
-        let script = vec![open(&[line]), open(&["end9"])];
-        check(script, "reset / lost: invalid data / reset / synced", &[]).await;
+        check(script, events, &["all", "5", "all"]).await;
     }
     let item = format!(r#"{{"x":"{}"}}"#, "x".repeat(11 << 20));
     let listed = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{item}]}}"#);
-    let script = vec![no_watch_list(), text(200, &listed)];
-    check(script, "reset / lost: invalid data", &[]).await;
+    check(vec![text(200, &listed)], "reset / lost: invalid data", &[]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -193,28 +127,17 @@ async fn a_page_that_is_too_large_is_requested_in_smaller_pages() {
     let page_of =
         format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":[{{"x":"{padding}"}}]}}"#);
     let huge = || text(200, &page_of);
-    let script = vec![
-        no_watch_list(),
-        page(&["a1"], "next"),
-        huge(),
-        page(&["b2"], ""),
-        open(&[]),
-    ];
-    let queries = [
-        "all",
-        "limit=100",
-        "limit=100&continue=next",
-        "limit=20&continue=next",
-    ];
+    let script = vec![page(&["a1"], "next"), huge(), page(&["b2"], ""), open(&[])];
+    let queries = ["all", "limit=100&continue=next", "limit=20&continue=next"];
     check(script, "reset / +a1 / +b2 / synced", &queries).await;
     // A page with one object that is too large is a gap.
-    let script = vec![no_watch_list(), huge(), huge(), huge(), huge()];
-    let queries = ["all", "limit=100", "limit=20", "limit=4", "limit=1"];
+    let script = vec![huge(), huge(), huge(), huge()];
+    let queries = ["all", "limit=20", "limit=4", "limit=1"];
     check(script, "lost: invalid data", &queries).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
+async fn a_refused_list_is_reported_with_its_reason_until_it_is_allowed() {
     let forbidden = || status(403, "Forbidden", "things is forbidden: User x cannot list");
     let script = vec![
         forbidden(),
@@ -224,7 +147,7 @@ async fn a_refused_watch_is_reported_with_its_reason_until_it_is_allowed() {
         status(429, "TooManyRequests", "storage is (re)initializing"),
         text(503, ""),
         status(500, "", "may quote an object"),
-        open(&["+a3", "end5"]),
+        page(&["a3"], ""),
     ];
     let forbidden = "lost: forbidden: things is forbidden: User x cannot list";
     let others = "lost: unauthorized: Unauthorized / lost: not found: 404 page not found / lost: refused with 429: storage is (re)initializing / lost: refused with 503: Service Unavailable / lost: refused with 500: Internal Server Error";
@@ -243,7 +166,7 @@ async fn failing_requests_are_repeated_with_back_off() {
     );
 
     // The server ends every watch at once.
-    let script = [vec![complete(&["+a3", "end5"])], vec![complete(&[]); 50]].concat();
+    let script = [vec![page(&["a3"], "")], vec![complete(&[]); 50]].concat();
     let server = ScriptedServer::new(script);
     let mut feed = follow(&server);
     assert_eq!(next_events(&mut feed, 3).await, ["reset", "+a3", "synced"]);

@@ -81,14 +81,11 @@ fn status(code: u16, reason: &str, message: &str) -> Answer {
     )
 }
 
-fn no_watch_list() -> Answer {
-    status(422, "Invalid", "sendInitialEvents is forbidden for watch")
-}
-
+/// A page of a list with the resourceVersion 5.
 fn page(objects: &[&str], next: &str) -> Answer {
     let items: Vec<_> = objects.iter().map(|it| object(it)).collect();
     let items = items.join(",");
-    let metadata = format!(r#"{{"resourceVersion":"9","continue":"{next}"}}"#);
+    let metadata = format!(r#"{{"resourceVersion":"5","continue":"{next}"}}"#);
     text(
         200,
         &format!(r#"{{"metadata":{metadata},"items":[{items}]}}"#),
@@ -104,21 +101,19 @@ fn object(word: &str) -> String {
 }
 
 /// Returns a line of a watch. The words `+a3`, `~a3` and `-a3` stand for an ADDED, MODIFIED or DELETED
-/// event of the object `a` with resourceVersion 3. `*5` is a bookmark, and `end5` is the bookmark after
-/// the initial objects. Other words are lines themselves.
+/// event of the object `a` with resourceVersion 3. `*5` is a bookmark. Other words are lines themselves.
 fn line(word: &str) -> String {
     let event = |kind: &str, word| format!(r#"{{"type":"{kind}","object":{}}}"#, object(word));
-    let bookmark = |version: &str, annotations: &str| {
+    let bookmark = |version: &str| {
         format!(
-            r#"{{"type":"BOOKMARK","object":{{"kind":"Thing","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","annotations":{{{annotations}}}}}}}}}"#
+            r#"{{"type":"BOOKMARK","object":{{"kind":"Thing","apiVersion":"v1","metadata":{{"resourceVersion":"{version}"}}}}}}"#
         )
     };
     let line = match word.as_bytes() {
         [b'+', ..] => event("ADDED", &word[1..]),
         [b'~', ..] => event("MODIFIED", &word[1..]),
         [b'-', ..] => event("DELETED", &word[1..]),
-        [b'*', ..] => bookmark(&word[1..], ""),
-        [b'e', b'n', b'd', ..] => bookmark(&word[3..], r#""k8s.io/initial-events-end":"true""#),
+        [b'*', ..] => bookmark(&word[1..]),
         _ => word.to_owned(),
     };
     line + "\n"
@@ -139,13 +134,17 @@ impl ScriptedServer {
         })
     }
 
-    /// Returns the queries of the requests so far, without the random timeouts of watches.
+    /// Returns the queries of the requests so far. For a watch, returns only the version from which it
+    /// continues.
     fn queries(&self) -> Vec<String> {
         let queries = self.queries.lock().unwrap();
-        let queries = queries
-            .iter()
-            .map(|it| it.split("&timeoutSeconds=").next().unwrap());
-        queries.map(str::to_owned).collect()
+        let short = queries.iter().map(|query| {
+            let watch = query.strip_prefix("watch=true&timeoutSeconds=");
+            let from =
+                watch.and_then(|it| it.split_once("&allowWatchBookmarks=true&resourceVersion="));
+            from.map_or(&**query, |(_, version)| version).to_owned()
+        });
+        short.collect()
     }
 
     async fn answer(
@@ -154,8 +153,8 @@ impl ScriptedServer {
     ) -> io::Result<Response<StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>>> {
         let path = "/apis/example.org/v1/namespaces/shop/things";
         assert_eq!(request.uri().path(), path);
-        assert_eq!(request.headers()["accept-encoding"], "identity");
-        let query = request.uri().query().unwrap_or_default().to_owned();
+        let query = request.uri().query().unwrap_or_default();
+        let query = query.trim_start_matches('&').to_owned();
         self.queries.lock().unwrap().push(query);
         let answer = self.script.lock().unwrap().pop_front();
         let answer = answer.ok_or_else(|| io::Error::other("connection refused"))?;
