@@ -9,18 +9,16 @@
 use crate::clock;
 use crate::rules::Feedback;
 use crate::telemetry::{Counter, Metrics};
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
-use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, Subject};
-use ifo_engine::rules::{FeedLag, RegisteredLag, WorkWaitingSince};
+use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, StoredBytes, Subject};
+use ifo_engine::rules::{EvaluationTime, FeedLag, RegisteredLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
 use ifo_observe::{Feed, GapReason, ObjectNames, Raw};
-use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
@@ -35,40 +33,49 @@ pub(super) const ENDED_UNEXPECTEDLY: &str =
 /// of the tracker with such results.
 const MAX_UNPROCESSED_BYTES: usize = 1 << 20;
 
-/// A feed, its detector, and the channels to the tracker and to the rule-set controller.
-pub(super) struct FeedTask {
-    pub(super) feed: Arc<dyn Feed>,
-    pub(super) source: Source,
-    pub(super) detector: Detector,
-    pub(super) tracker: mpsc::Sender<Message>,
-    pub(super) feedback: mpsc::Sender<Feedback>,
-    /// Counts the objects that the feed delivers.
-    pub(super) events_read: Counter,
-    pub(super) metrics: Arc<Metrics>,
-    /// The waiting work of this feed, from which other threads see whether the feed is late.
-    pub(super) lag: RegisteredLag,
-    /// True after the first list. Until then, the feed does not count as late, because its rule sets
-    /// may miss operations anyway.
-    pub(super) was_synced: bool,
-    /// True from the request for a later list until the list is complete or the watch is
-    /// interrupted. Before the list begins, nothing watches the target. So the feed has not caught
-    /// up.
-    pub(super) is_relisting: bool,
-    /// Size of the results of rules that the task has sent since it last waited for the tracker.
-    pub(super) unprocessed_bytes: usize,
+/// Starts and stops feeds when the rule-set controller publishes rule books. All clones share the
+/// channels and the limits.
+#[derive(Clone)]
+pub struct Supervisor {
+    /// Reads the objects from a cluster, from a folder, or from the demo.
+    pub feed: Arc<dyn Feed>,
+    /// The queue of messages to the tracker.
+    pub tracker: mpsc::Sender<Message>,
+    /// The queue of reports to the rule-set controller on the state of feeds.
+    pub feedback: mpsc::Sender<Feedback>,
+    /// The metrics of the server.
+    pub metrics: Arc<Metrics>,
+    /// The time between two evaluations of objects whose rules read the current time (`now`).
+    pub resync: Duration,
+    /// Measures and limits the time of evaluations. All feeds share it.
+    pub time: Arc<EvaluationTime>,
+    /// Limits the bytes of the objects that feeds store. All feeds share it.
+    pub stored_bytes: Arc<StoredBytes>,
 }
 
 /// The time of evaluations after which the task of a feed lets the other tasks run. A single object
 /// can take longer.
 const MAX_TURN: Duration = Duration::from_millis(1);
 
-/// The result of a poll of the feed.
-enum NextFeedEvent {
-    Event(Raw),
-    /// No event waits any more, and the changes of the feed were late.
-    CaughtUp,
-    /// The stream has ended.
-    End,
+/// A feed and its detector.
+pub(super) struct FeedTask {
+    /// The source of the feed's events, and the channels to the tracker and to the rule-set controller.
+    supervisor: Supervisor,
+    source: Source,
+    detector: Detector,
+    /// Counts the objects that the feed delivers.
+    events_read: Counter,
+    /// The waiting work of this feed, from which other threads see whether the feed is late.
+    lag: RegisteredLag,
+    /// True after the first list. Until then, the feed does not count as late, because its rule sets
+    /// may miss operations anyway.
+    was_synced: bool,
+    /// True from the request for a later list until the list is complete or the watch is
+    /// interrupted. Before the list begins, nothing watches the target. So the feed has not caught
+    /// up.
+    is_relisting: bool,
+    /// Size of the results of rules that the task has sent since it last waited for the tracker.
+    unprocessed_bytes: usize,
 }
 
 impl Drop for FeedTask {
@@ -78,16 +85,37 @@ impl Drop for FeedTask {
 }
 
 impl FeedTask {
+    pub(super) fn new(
+        supervisor: Supervisor,
+        source: Source,
+        book: Arc<RuleBook>,
+        thread: Arc<WorkWaitingSince>,
+    ) -> Self {
+        let metrics = &supervisor.metrics;
+        Self {
+            events_read: metrics.of_target(&metrics.series.feed_events, &source.target),
+            lag: RegisteredLag::new(&book, source.namespace.as_deref(), thread),
+            detector: Detector::new(book, metrics.clone())
+                .with_time(supervisor.time.clone())
+                .with_stored_bytes(supervisor.stored_bytes.clone()),
+            was_synced: false,
+            is_relisting: false,
+            unprocessed_bytes: 0,
+            source,
+            supervisor,
+        }
+    }
+
     /// Runs until the tracker, the receiver of `feedback` or the stream of events has ended. Then returns
-    /// None. Objects whose rules read the
-    /// current time (`now`) are evaluated again at the interval `resync`, but not during a list.
+    /// None. Objects whose rules read the current time (`now`) are evaluated again at the interval
+    /// `resync`, but not during a list.
     ///
     /// All feeds run on one thread. So after [`MAX_TURN`] of evaluations, the task lets the other
     /// tasks run.
     ///
     /// `delay` is not `None` if a previous feed has ended unexpectedly. Then this method first reports
     /// the interruption of the watch, and begins to watch after `delay`.
-    pub(super) async fn run(mut self, delay: Option<Duration>, resync: Duration) -> Option<()> {
+    pub(super) async fn run(mut self, delay: Option<Duration>) -> Option<()> {
         if let Some(delay) = delay {
             self.set_state("lost");
             let event = FeedEvent::Lost;
@@ -97,37 +125,33 @@ impl FeedTask {
             tokio::time::sleep(delay).await;
         }
         let mut events = self.start_stream();
-        let mut resync = tokio::time::interval(resync);
+        let mut resync = tokio::time::interval(self.supervisor.resync);
         resync.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut is_resyncing = false;
         loop {
-            tokio::select! {
-                next = poll_fn(|context| self.poll_next(&mut events, is_resyncing, context)) => match next {
-                    NextFeedEvent::Event(event) => self.process_event(event).await?,
-                    NextFeedEvent::CaughtUp => self.end_late(|lag| &lag.changes).await?,
-                    NextFeedEvent::End => return None,
-                },
-                _ = resync.tick(), if !is_resyncing && !self.is_listing() => {
-                    is_resyncing = true;
-                    let now = clock::reading();
-                    self.lag.reevaluation.begin(now.steady);
-                    self.detector.begin_resync(now);
+            if let Some(event) = events.next().now_or_never() {
+                self.process_event(event?).await?;
+            } else {
+                // During a list, the feed waits for the rest of the list. So it has not caught up.
+                if !self.is_listing() {
+                    self.end_work(|lag| &lag.changes).await?;
                 }
-                () = tokio::task::coop::consume_budget(), if is_resyncing => {
-                    let now = clock::reading();
-                    let found = self.detector.reevaluate_next(now);
-                    if found.is_some() {
-                        self.send_evaluation(found).await?;
-                    } else {
-                        is_resyncing = false;
-                        if self.detector.wants_list(now) {
-                            self.is_relisting = true;
-                            self.lag.changes.begin(now.steady);
-                            events = self.start_stream();
+                if !is_resyncing {
+                    // The task now waits, so other tasks can run.
+                    *self.detector.spent() = Duration::ZERO;
+                    tokio::select! {
+                        event = events.next() => self.process_event(event?).await?,
+                        _ = resync.tick(), if !self.is_listing() => {
+                            is_resyncing = true;
+                            let now = clock::reading();
+                            self.lag.reevaluation.begin(now.steady);
+                            self.detector.begin_resync(now);
                         }
-                        self.end_resync(now).await?;
                     }
                 }
+            }
+            if is_resyncing {
+                is_resyncing = self.reevaluate_next(&mut events).await?;
             }
             self.detector.settle();
             if *self.detector.spent() >= MAX_TURN {
@@ -137,38 +161,27 @@ impl FeedTask {
         }
     }
 
-    /// Takes the next event of the feed. Records in [`FeedTask::lag`] whether events wait.
-    fn poll_next(
-        &mut self,
-        events: &mut BoxStream<'static, Raw>,
-        is_resyncing: bool,
-        context: &mut Context<'_>,
-    ) -> Poll<NextFeedEvent> {
-        match events.poll_next_unpin(context) {
-            Poll::Ready(Some(event)) => Poll::Ready(NextFeedEvent::Event(event)),
-            Poll::Ready(None) => Poll::Ready(NextFeedEvent::End),
-            // During a list, the feed waits for the rest of the list. So it has not caught up.
-            Poll::Pending if self.is_listing() => Poll::Pending,
-            Poll::Pending if self.is_late() => Poll::Ready(NextFeedEvent::CaughtUp),
-            Poll::Pending => {
-                self.lag.changes.end();
-                if !is_resyncing {
-                    // The task now waits, so other tasks can run.
-                    *self.detector.spent() = Duration::ZERO;
-                }
-                Poll::Pending
-            }
+    /// Evaluates the next object whose rules read `now`. Returns false if there is no further object.
+    async fn reevaluate_next(&mut self, events: &mut BoxStream<'static, Raw>) -> Option<bool> {
+        tokio::task::coop::consume_budget().await;
+        let now = clock::reading();
+        let found = self.detector.reevaluate_next(now);
+        if found.is_some() {
+            self.send_evaluation(found).await?;
+            return Some(true);
         }
+        if self.detector.wants_list(now) {
+            self.is_relisting = true;
+            self.lag.changes.begin(now.steady);
+            *events = self.start_stream();
+        }
+        self.end_work(|lag| &lag.reevaluation).await?;
+        Some(false)
     }
 
     /// Returns true during a list, and before a requested list begins.
     fn is_listing(&self) -> bool {
         self.is_relisting || self.detector.is_listing()
-    }
-
-    /// Returns true if the changes of the feed wait, or have waited, for too long.
-    fn is_late(&self) -> bool {
-        self.lag.changes.is_late(clock::steady())
     }
 
     /// Starts a new stream of events. The stream begins with a list of all objects that match the
@@ -177,7 +190,7 @@ impl FeedTask {
         self.set_state("listing");
         let source = self.source.clone();
         let selector = self.detector.book().selector().map(ToString::to_string);
-        self.feed.follow(source, selector.as_deref())
+        self.supervisor.feed.follow(source, selector.as_deref())
     }
 
     /// Processes one event of the feed.
@@ -194,8 +207,9 @@ impl FeedTask {
         // another feed may be waiting until this object is dropped.
         match event {
             Raw::Reset => {
-                let relists = &self.metrics.series.feed_relists;
-                self.metrics.of_target(relists, &self.source.target).inc();
+                let metrics = &self.supervisor.metrics;
+                let relists = &metrics.series.feed_relists;
+                metrics.of_target(relists, &self.source.target).inc();
                 self.set_state("listing");
                 let reset = self.detector.reset();
                 self.send(reset).await
@@ -238,24 +252,19 @@ impl FeedTask {
 
     /// Shows the state of the feed in its metric.
     fn set_state(&self, state: &'static str) {
-        self.metrics.feed_state(&self.source.target, state);
+        let metrics = &self.supervisor.metrics;
+        metrics.feed_state(&self.source.target, state);
     }
 
-    /// Records that all objects whose rules read `now` were evaluated again.
-    async fn end_resync(&self, now: ClockReading) -> Option<()> {
-        if self.lag.reevaluation.is_late(now.steady) {
-            return self.end_late(|lag| &lag.reevaluation).await;
+    /// Records that no such work of the feed waits any more. If the work was late, lists of operations
+    /// now count as complete again. So the index must already contain the operations of the late
+    /// evaluations, and the tracker is flushed first.
+    async fn end_work(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> Option<()> {
+        let work = work(&self.lag);
+        if work.is_late(clock::steady()) {
+            self.flush().await?;
         }
-        self.lag.reevaluation.end();
-        Some(())
-    }
-
-    /// Records that the feed is no longer late. When lists of operations count as complete again,
-    /// the index must already contain the operations of the late evaluations. So the tracker is
-    /// flushed first.
-    async fn end_late(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> Option<()> {
-        self.flush().await?;
-        work(&self.lag).end();
+        work.end();
         Some(())
     }
 
@@ -307,7 +316,12 @@ impl FeedTask {
             name: &subject.reference.name,
             uid: subject.reference.uid.as_deref(),
         };
-        let exists = may_exist && self.feed.exists(&self.source.target, names).await;
+        let exists = may_exist
+            && self
+                .supervisor
+                .feed
+                .exists(&self.source.target, names)
+                .await;
         self.send(self.detector.vanished(subject, exists, now))
             .await
     }
@@ -318,13 +332,17 @@ impl FeedTask {
             generation: self.detector.book().generation,
             event,
         };
-        self.tracker.send(message).await.ok()
+        self.supervisor.tracker.send(message).await.ok()
     }
 
     /// Waits until the changes of all earlier messages to the tracker are in the index.
     async fn flush(&self) -> Option<()> {
         let (done, flushed) = oneshot::channel();
-        self.tracker.send(Message::Flush(done)).await.ok()?;
+        self.supervisor
+            .tracker
+            .send(Message::Flush(done))
+            .await
+            .ok()?;
         flushed.await.ok()
     }
 
@@ -335,7 +353,7 @@ impl FeedTask {
             generation: self.detector.book().generation,
             failure,
         };
-        self.feedback.send(feedback).await.ok()
+        self.supervisor.feedback.send(feedback).await.ok()
     }
 }
 

@@ -22,15 +22,14 @@ mod feed_task;
 pub(crate) mod tests;
 
 use crate::clock;
-use crate::rules::{Feedback, Publication};
-use crate::telemetry::Metrics;
+use crate::rules::Publication;
 use feed_task::FeedTask;
+pub use feed_task::Supervisor;
 use futures::FutureExt as _;
 use ifo_api::{Gvr, Source};
-use ifo_engine::detect::{Detector, StoredBytes};
-use ifo_engine::rules::{EvaluationTime, RegisteredLag, RuleBook, WorkWaitingSince};
+use ifo_engine::rules::{RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
-use ifo_observe::{Backoff, Feed};
+use ifo_observe::Backoff;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -45,26 +44,6 @@ const MAX_RESTART_DELAY: Duration = Duration::from_mins(1);
 
 /// Interval at which the supervisor records that the thread of the feeds is not blocked.
 const HEARTBEAT: Duration = Duration::from_secs(1);
-
-/// Starts and stops feeds when the rule-set controller publishes rule books. All clones share the
-/// channels and the limits.
-#[derive(Clone)]
-pub struct Supervisor {
-    /// Reads the objects from a cluster, from a folder, or from the demo.
-    pub feed: Arc<dyn Feed>,
-    /// The queue of messages to the tracker.
-    pub tracker: mpsc::Sender<Message>,
-    /// The queue of reports to the rule-set controller on the state of feeds.
-    pub feedback: mpsc::Sender<Feedback>,
-    /// The metrics of the server.
-    pub metrics: Arc<Metrics>,
-    /// The time between two evaluations of objects whose rules read the current time (`now`).
-    pub resync: Duration,
-    /// Measures and limits the time of evaluations. All feeds share it.
-    pub time: Arc<EvaluationTime>,
-    /// Limits the bytes of the objects that feeds store. All feeds share it.
-    pub stored_bytes: Arc<StoredBytes>,
-}
 
 impl Supervisor {
     /// Runs until the sender of `publications` is dropped, or until the tracker has ended. Then stops
@@ -129,8 +108,8 @@ impl Supervisor {
         let mut delay = None;
         loop {
             let began = Instant::now() + delay.unwrap_or_default();
-            let feed = self.feed_task(source.clone(), book.clone(), thread.clone());
-            let running = AssertUnwindSafe(feed.run(delay, self.resync)).catch_unwind();
+            let feed = FeedTask::new(self.clone(), source.clone(), book.clone(), thread.clone());
+            let running = AssertUnwindSafe(feed.run(delay)).catch_unwind();
             let cause = match running.await {
                 Ok(_) => "the events of the watch have ended",
                 Err(_) => "panic",
@@ -150,33 +129,6 @@ impl Supervisor {
             let restarts = &self.metrics.series.feed_restarts;
             self.metrics.of_target(restarts, &target).inc();
             delay = Some(wait);
-        }
-    }
-
-    fn feed_task(
-        &self,
-        source: Source,
-        book: Arc<RuleBook>,
-        thread: Arc<WorkWaitingSince>,
-    ) -> FeedTask {
-        let namespace = source.namespace.as_deref();
-        FeedTask {
-            feed: self.feed.clone(),
-            events_read: {
-                let events = &self.metrics.series.feed_events;
-                self.metrics.of_target(events, &source.target)
-            },
-            metrics: self.metrics.clone(),
-            lag: RegisteredLag::new(&book, namespace, thread),
-            was_synced: false,
-            is_relisting: false,
-            unprocessed_bytes: 0,
-            detector: Detector::new(book, self.metrics.clone())
-                .with_time(self.time.clone())
-                .with_stored_bytes(self.stored_bytes.clone()),
-            source,
-            tracker: self.tracker.clone(),
-            feedback: self.feedback.clone(),
         }
     }
 }

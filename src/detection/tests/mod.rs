@@ -10,12 +10,14 @@ mod slow_rules;
 mod supervisor;
 
 use super::*;
+use crate::rules::Feedback;
+use crate::telemetry::Metrics;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use ifo_engine::detect::FeedEvent;
-use ifo_engine::rules::{self, RuleSet};
-use ifo_observe::Raw;
+use ifo_engine::rules::{self, EvaluationTime, RuleSet};
+use ifo_observe::{Feed, Raw};
 use serde_json::{Value, json};
 use std::sync::Mutex;
 use tokio::task::JoinHandle;
