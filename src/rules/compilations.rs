@@ -6,7 +6,6 @@ use futures::future::BoxFuture;
 use ifo_api::ruleset::OperationRuleSetSpec;
 use ifo_engine::rules::{MAX_COMPILE_TIME, RuleSet, RuleSetError, compile_within};
 use std::sync::Arc;
-use tokio::sync::oneshot;
 
 /// The compiled rules, or the errors in the spec.
 pub type CompileResult = Result<RuleSet, Vec<RuleSetError>>;
@@ -20,30 +19,24 @@ pub type Compiler = Arc<
     dyn Fn(String, Arc<OperationRuleSetSpec>) -> BoxFuture<'static, CompileResult> + Send + Sync,
 >;
 
-/// Compiles a rule set on a new thread, for at most [`MAX_COMPILE_TIME`].
+/// Compiles a rule set on another thread, for at most [`MAX_COMPILE_TIME`]. The end of the process does
+/// not wait for this thread.
 pub fn compile_on_thread(
     name: String,
     spec: Arc<OperationRuleSetSpec>,
 ) -> BoxFuture<'static, CompileResult> {
-    let (done, compiled) = oneshot::channel();
-    let work = move || {
+    let compiling = tokio::task::spawn_blocking(move || {
         // The processor time of this thread: a rule set must not be refused only because other
-        // processes use the processor. The receiver is dropped when this replica stops to lead.
-        let is_over = || processor_time() > MAX_COMPILE_TIME || done.is_closed();
-        let compiled = compile_within(&name, &spec, None, &is_over);
-        let _ = done.send(compiled);
-    };
-    // The thread is not joined, so that it does not delay the end of the process.
-    let thread = std::thread::Builder::new().name("rule sets".to_owned());
-    let started = thread.spawn(work).map(drop);
-    async move {
-        let failure = match (started, compiled.await) {
-            (_, Ok(compiled)) => return compiled,
-            (Err(error), _) => format!("the compiler cannot be started: {error}"),
-            (Ok(()), Err(_)) => "the compiler failed".to_owned(),
-        };
-        tracing::error!("{failure}");
-        Err(vec![RuleSetError::Spec(failure)])
-    }
-    .boxed()
+        // processes use the processor.
+        let began = processor_time();
+        let is_over = || processor_time().saturating_sub(began) > MAX_COMPILE_TIME;
+        compile_within(&name, &spec, None, &is_over)
+    });
+    let compiled = compiling.map(|compiled| {
+        compiled.unwrap_or_else(|error| {
+            tracing::error!(%error, "the compiler failed");
+            Err(vec![RuleSetError::Spec("the compiler failed".to_owned())])
+        })
+    });
+    compiled.boxed()
 }

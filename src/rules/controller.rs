@@ -22,7 +22,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 
 /// Changes within this time are published together. A publication is expensive: the feeds of the
 /// target list all objects again, and each changed status is written to the cluster.
@@ -33,8 +33,9 @@ const GATHER_PERIOD: Duration = Duration::from_millis(500);
 /// operations. All shipped rule sets together take less than a second.
 const START_COMPILE_WAIT: Duration = Duration::from_secs(5);
 
-/// Interval at which the controller computes the statuses again. If the requeue interval (see
-/// [`Controller::new`]) is shorter, the controller uses the requeue interval instead.
+/// Time after which the controller computes the statuses again, although nothing has changed. If the
+/// requeue interval (see [`Controller::new`]) is shorter, the controller uses the requeue interval
+/// instead.
 ///
 /// Feeds record evaluations and failed evaluations only in
 /// [`Activity`](ifo_engine::rules::Activity), and send no message to the controller. So a status
@@ -108,10 +109,10 @@ pub struct Controller {
     /// True if the targets must be looked up, although a look-up may be running. The answer of the
     /// running look-up may be outdated.
     is_look_up_due: bool,
-    /// The end of [`START_COMPILE_WAIT`]. `None` before it begins and after it has ended.
-    compile_wait: Option<Instant>,
+    /// The end of [`START_COMPILE_WAIT`].
+    compile_deadline: Instant,
     /// The next time at which changed rule books are published and changed statuses are written.
-    settle_at: Option<Instant>,
+    settle_at: Instant,
 }
 
 /// The progress of the start.
@@ -144,8 +145,8 @@ impl Controller {
             listed: None,
             start: StartPhase::Reading,
             is_look_up_due: false,
-            compile_wait: None,
-            settle_at: None,
+            compile_deadline: Instant::now(),
+            settle_at: Instant::now(),
         }
     }
 
@@ -157,10 +158,11 @@ impl Controller {
         let mut lookups = FuturesUnordered::<BoxFuture<'static, Vec<ResolvedTarget>>>::new();
         let mut compilations = FuturesUnordered::<BoxFuture<'static, CompiledSpec>>::new();
         let mut writes = StatusWrites::new(outputs.status.clone());
-        let mut requeue = every(self.requeue);
-        let mut review = every(REVIEW_INTERVAL.min(self.requeue));
+        let mut requeue = interval_at(Instant::now() + self.requeue, self.requeue);
+        requeue.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let mut is_settled = false;
+            let is_waiting = Instant::now() < self.compile_deadline;
+            let mut is_due = false;
             tokio::select! {
                 event = inputs.rule_sets.next() => {
                     let Some(event) = event else {
@@ -180,33 +182,28 @@ impl Controller {
                 _ = requeue.tick() => {
                     self.is_look_up_due |= self.registry.any_target(TrackedTarget::is_doubtful);
                 }
-                _ = review.tick() => {}
                 // The status may have changed during this write. The controller then writes the newer
                 // status.
                 written = writes.next() => if let Some((write, version)) = written {
                     self.registry.written(write, version);
                 },
-                () = until(self.compile_wait) => self.compile_wait = None,
-                () = until(self.settle_at) => {
-                    self.settle_at = None;
-                    is_settled = true;
-                }
+                () = sleep_until(self.compile_deadline), if is_waiting => {}
+                () = sleep_until(self.settle_at) => is_due = true,
             }
-            if !is_settled {
-                self.settle_by(Instant::now() + GATHER_PERIOD);
-            }
-            // Before all rule sets are known, the rule books would be incomplete.
-            if is_settled
-                && self.start != StartPhase::Reading
-                && !self.settle(&outputs, &mut writes).await
-            {
-                return;
+            let pause = if is_due {
+                REVIEW_INTERVAL.min(self.requeue)
+            } else {
+                GATHER_PERIOD
+            };
+            let settle_at = Instant::now() + pause;
+            if is_due || settle_at < self.settle_at {
+                self.settle_at = settle_at;
             }
             if self.start != StartPhase::Reading
                 && lookups.is_empty()
                 && std::mem::take(&mut self.is_look_up_due)
             {
-                lookups.push(self.resolve.resolve(self.registry.begin_look_up()));
+                lookups.push(self.resolve.resolve(self.registry.targets()));
             }
             // After the list is complete, the smallest rule set is compiled first. If a compilation
             // started earlier, the first rule set of the list could delay all others.
@@ -217,34 +214,49 @@ impl Controller {
                 let compiling = (self.compiler)(name.clone(), spec.clone());
                 compilations.push(compiling.map(|result| (name, spec, result)).boxed());
             }
-            let has_compiled = !self.registry.is_compiling() || self.compile_wait.is_none();
-            if self.start == StartPhase::Resolving && lookups.is_empty() && has_compiled {
-                // The first rule books and statuses are sent without a delay.
-                if !self.settle(&outputs, &mut writes).await {
-                    return;
+            let has_compiled =
+                Instant::now() >= self.compile_deadline || !self.registry.is_compiling();
+            let is_resolved =
+                self.start == StartPhase::Resolving && lookups.is_empty() && has_compiled;
+            // Before all rule sets are known, the rule books would be incomplete. The first rule books
+            // and statuses are sent without a delay.
+            if is_resolved || is_due && self.start != StartPhase::Reading {
+                for publication in self.registry.publish() {
+                    if outputs.publications.send(publication).await.is_err() {
+                        return;
+                    }
                 }
+                writes.start_all(self.registry.statuses(clock::now()));
+            }
+            if is_resolved {
                 self.start = StartPhase::Done;
             }
-            // Until the start is done, the receivers have the default report, which says that the rule
-            // sets have not been read.
-            let report = Arc::new(self.registry.report());
-            if self.start == StartPhase::Done {
-                outputs.report.send_replace(report.clone());
-            }
-            // Before `without_book` is sent, the tracker, which turns detections into operations, must
-            // have received all published rule books. The tracker receives each rule book before the
-            // feeds of this rule book start. So when all feeds have reported, the tracker has received
-            // all rule books.
-            let has_caught_up = self.start == StartPhase::Done && self.registry.caught_up();
-            outputs.sync.send_if_modified(|last| {
-                let without_book = has_caught_up.then(|| self.registry.rule_sets_without_book());
-                let state = SyncState {
-                    without_book: without_book.map(Arc::new).or(last.without_book.clone()),
-                    unsynced: Arc::new(report.unsynced()),
-                };
-                std::mem::replace(last, state) != *last
-            });
+            self.send_state(&outputs);
         }
+    }
+
+    /// Sends the state of the rule sets to the receivers.
+    fn send_state(&self, outputs: &Outputs) {
+        // Until the start is done, the receivers have the default report, which says that the rule
+        // sets have not been read.
+        let report = Arc::new(self.registry.report());
+        let is_started = self.start == StartPhase::Done;
+        if is_started {
+            outputs.report.send_replace(report.clone());
+        }
+        // Before `without_book` is sent, the tracker, which turns detections into operations, must
+        // have received all published rule books. The tracker receives each rule book before the
+        // feeds of this rule book start. So when all feeds have reported, the tracker has received
+        // all rule books.
+        let has_caught_up = is_started && self.registry.caught_up();
+        outputs.sync.send_if_modified(|last| {
+            let without_book = has_caught_up.then(|| self.registry.rule_sets_without_book());
+            let state = SyncState {
+                without_book: without_book.map(Arc::new).or(last.without_book.clone()),
+                unsynced: Arc::new(report.unsynced()),
+            };
+            std::mem::replace(last, state) != *last
+        });
     }
 
     fn handle_rule_set(&mut self, event: RuleSetEvent) {
@@ -270,45 +282,12 @@ impl Controller {
             RuleSetEvent::Synced => {
                 if self.start == StartPhase::Reading {
                     self.start = StartPhase::Resolving;
-                    self.compile_wait = Some(Instant::now() + START_COMPILE_WAIT);
+                    self.compile_deadline = Instant::now() + START_COMPILE_WAIT;
                 }
                 if let Some(listed) = self.listed.take() {
                     self.registry.retain(&listed);
                 }
             }
         }
-    }
-
-    /// Publishes the rule books that have changed, and writes the statuses that have changed. Returns
-    /// false if the receiver of rule books was dropped.
-    async fn settle(&mut self, outputs: &Outputs, writes: &mut StatusWrites) -> bool {
-        for publication in self.registry.publish() {
-            if outputs.publications.send(publication).await.is_err() {
-                return false;
-            }
-        }
-        if let Some(again) = writes.start_all(self.registry.statuses(clock::now())) {
-            self.settle_by(again);
-        }
-        true
-    }
-
-    /// Lets the next step of [`Self::settle`] begin at this time or earlier.
-    fn settle_by(&mut self, at: Instant) {
-        self.settle_at = Some(self.settle_at.map_or(at, |earlier| earlier.min(at)));
-    }
-}
-
-fn every(period: Duration) -> tokio::time::Interval {
-    let mut every = interval_at(Instant::now() + period, period);
-    every.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    every
-}
-
-/// Waits until this time, or forever if there is none.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

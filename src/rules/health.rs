@@ -6,7 +6,7 @@ use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, TOO_MANY_OPERATIONS,
 };
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Activity, RuleSet, RuleSetError};
+use ifo_engine::rules::{Activity, RuleSet};
 use std::sync::Arc;
 
 /// Reason of `Ready` while the newest spec is being compiled.
@@ -46,8 +46,8 @@ const RULES_UNTIL_COMPILED: &str = ". Until then, the last valid version of the 
 #[derive(Debug)]
 pub(super) struct RuleSetHealth<'a> {
     pub(super) generation: Option<i64>,
-    /// The result of the compilation. `None` until it ends.
-    pub(super) compiled: Option<Result<&'a Arc<RuleSet>, &'a [RuleSetError]>>,
+    /// The result of the compilation, with the text of its errors. `None` until it ends.
+    pub(super) compiled: Option<Result<&'a Arc<RuleSet>, String>>,
     /// True if the rules of the last valid spec are evaluated, because the newest spec does not
     /// compile or is being compiled.
     pub(super) uses_last_rules: bool,
@@ -139,15 +139,14 @@ impl NotReady {
 
     fn of_compilation(health: &RuleSetHealth<'_>) -> Option<Self> {
         let with_last_rules = |text| if health.uses_last_rules { text } else { "" };
-        match health.compiled {
+        match &health.compiled {
             None => {
                 let until = with_last_rules(RULES_UNTIL_COMPILED);
                 let message = format!("The rules are being compiled{until}.");
                 Some(Self::new(COMPILING, message, "is being compiled"))
             }
-            Some(Err(invalid)) => {
-                let errors: Vec<String> = invalid.iter().map(ToString::to_string).collect();
-                let message = errors.join("; ") + with_last_rules(LAST_RULES);
+            Some(Err(errors)) => {
+                let message = format!("{errors}{}", with_last_rules(LAST_RULES));
                 let invalid = Self::new("InvalidRule", message, "does not compile");
                 Some(invalid.caused_by("InvalidRule"))
             }

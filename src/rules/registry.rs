@@ -11,7 +11,7 @@ use super::status;
 use super::tracked_target::{Feedback, Publication, TrackedTarget};
 use ifo_api::ruleset::{OperationRuleSet, OperationRuleSetSpec};
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{RuleSetError, RuleSetsWithoutBook, expression_bytes};
+use ifo_engine::rules::{RuleSetsWithoutBook, expression_bytes};
 use ifo_observe::ResolvedTarget;
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -69,7 +69,6 @@ impl Registry {
             if *known.spec == spec {
                 return;
             }
-            known.target = Arc::new(spec.target.clone());
             known.spec = Arc::new(spec);
             known.arrived = self.compilations;
             known.compiled = None;
@@ -78,13 +77,10 @@ impl Registry {
             let known = RegisteredRuleSet {
                 uid: metadata.uid,
                 generation: metadata.generation,
-                target: Arc::new(spec.target.clone()),
                 spec: Arc::new(spec),
                 arrived: self.compilations,
                 compiled: None,
-                exceeds_total: false,
                 in_use: None,
-                bytes_in_use: 0,
                 unknown_fields,
                 cluster_status: KnownStatus {
                     version: metadata.resource_version,
@@ -93,57 +89,39 @@ impl Registry {
             };
             self.rule_sets.insert(name.clone(), known);
         }
-        let target = self.rule_sets[&name].target.clone();
-        self.targets.entry(target).or_default();
-        self.retry_those_that_exceed_the_total();
+        let target = self.rule_sets[&name].spec.target.clone();
+        self.targets.entry(Arc::new(target)).or_default();
     }
 
     /// Returns the name and the spec of the rule set that must be compiled next. A spec never waits
     /// for a spec that has arrived after a later compilation has begun. So a rule set that changes
     /// again and again does not keep others waiting. Of the specs that have arrived during the same
-    /// compilation, the one with the fewest bytes is first, because it takes the shortest time.
-    ///
-    /// If the rule sets in use leave too little of [`MAX_ALL_EXPRESSIONS`], the rule set gets an error
-    /// instead. After a start, all specs arrive together, so the largest ones get the error.
+    /// compilation, the one with the fewest bytes is first, because it takes the shortest time. So if
+    /// all rule sets together exceed [`MAX_ALL_EXPRESSIONS`] at the start, the largest ones get the error.
     pub(super) fn begin_next_compilation(&mut self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
-        loop {
-            let waiting = self.rule_sets.iter();
-            let waiting = waiting.filter(|(_, known)| known.compiled.is_none());
-            let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
-            let (name, known) = waiting.min_by_key(|(_, known)| order(known))?;
-            let (name, spec) = (name.clone(), known.spec.clone());
-            let others = self.rule_sets.iter().filter(|(other, _)| **other != name);
-            let others: usize = others.map(|(_, other)| other.bytes_in_use).sum();
-            if others + expression_bytes(&spec) <= MAX_ALL_EXPRESSIONS {
-                self.compilations += 1;
-                return Some((name, spec));
-            }
-            let error = RuleSetError::Spec(format!(
-                "the expressions of all rule sets would have more than {MAX_ALL_EXPRESSIONS} bytes \
-                 together; the other rule sets have {others}"
-            ));
-            self.compiled((name.clone(), spec, Err(vec![error])));
-            if let Some(known) = self.rule_sets.get_mut(&name) {
-                known.exceeds_total = true;
-            }
-        }
-    }
-
-    /// Marks the rule sets that exceeded [`MAX_ALL_EXPRESSIONS`], so that they are compiled again. The
-    /// caller calls this function when a rule set was deleted or changed.
-    fn retry_those_that_exceed_the_total(&mut self) {
-        for known in self.rule_sets.values_mut() {
-            if std::mem::take(&mut known.exceeds_total) {
-                known.compiled = None;
-                known.arrived = self.compilations;
-            }
-        }
+        let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
+        let next = self.waiting().min_by_key(|(_, known)| order(known));
+        let (name, spec) = next.map(|(name, known)| (name.clone(), known.spec.clone()))?;
+        self.compilations += 1;
+        Some((name, spec))
     }
 
     /// Returns true if a rule set must be compiled or is being compiled.
     pub(super) fn is_compiling(&self) -> bool {
-        let mut rule_sets = self.rule_sets.values();
-        rule_sets.any(|known| known.compiled.is_none())
+        self.waiting().next().is_some()
+    }
+
+    /// Returns the rule sets that must be compiled or are being compiled. A rule set that exceeds the
+    /// total waits until there is room.
+    fn waiting(&self) -> impl Iterator<Item = (&String, &RegisteredRuleSet)> {
+        let total = self.bytes_in_use();
+        let waiting = self.rule_sets.iter();
+        waiting.filter(move |(_, it)| it.compiled.is_none() && exceeds(it, total).is_none())
+    }
+
+    fn bytes_in_use(&self) -> usize {
+        let rule_sets = self.rule_sets.values();
+        rule_sets.map(RegisteredRuleSet::bytes_in_use).sum()
     }
 
     /// Records the result of a compilation. Ignores the result if the rule set was changed or deleted
@@ -154,22 +132,16 @@ impl Registry {
             return;
         };
         let used_target = known.used_target().clone();
-        let target = known.target.clone();
-        let last = known.in_use.take().filter(|(used, _)| *used == target);
-        let last = last.map(|(_, rules)| rules);
         let compiled = result.map(Arc::new);
         // An error in a new version of the spec must not end the operations in flight. So the last
         // valid rules stay in use.
-        known.bytes_in_use = match (&compiled, &last) {
-            (Ok(_), _) => expression_bytes(&spec),
-            (Err(_), Some(_)) => known.bytes_in_use,
-            (Err(_), None) => 0,
+        known.in_use = match &compiled {
+            Ok(rules) => Some((spec.clone(), rules.clone())),
+            Err(_) => (known.in_use.take()).filter(|(used, _)| used.target == spec.target),
         };
-        let rules = compiled.as_ref().ok().cloned().or(last);
-        known.in_use = rules.map(|rules| (target.clone(), rules));
         known.compiled = Some(compiled);
         self.mark_stale(&used_target);
-        self.mark_stale(&target);
+        self.mark_stale(&spec.target);
     }
 
     /// Records an object that cannot be decoded as a rule set. The object has no rules, but
@@ -184,7 +156,6 @@ impl Registry {
         self.unreadable.remove(name);
         if let Some(known) = self.rule_sets.remove(name) {
             self.mark_stale(known.used_target());
-            self.retry_those_that_exceed_the_total();
         }
     }
 
@@ -209,8 +180,10 @@ impl Registry {
         )
     }
 
-    fn mark_stale(&mut self, target: &Arc<Gvr>) {
-        self.targets.entry(target.clone()).or_default().mark_stale();
+    fn mark_stale(&mut self, target: &Gvr) {
+        if let Some(target) = self.targets.get_mut(target) {
+            target.stale = true;
+        }
     }
 
     /// Returns true if `wants_look_up` returns true for a target.
@@ -218,11 +191,8 @@ impl Registry {
         self.targets.values().any(wants_look_up)
     }
 
-    /// Returns the targets that must be looked up now, which are all targets.
-    pub(super) fn begin_look_up(&mut self) -> Vec<Arc<Gvr>> {
-        for target in self.targets.values_mut() {
-            target.was_requested = true;
-        }
+    /// Returns all targets.
+    pub(super) fn targets(&self) -> Vec<Arc<Gvr>> {
         self.targets.keys().cloned().collect()
     }
 
@@ -259,7 +229,7 @@ impl Registry {
         }
         let is_used = |gvr: &Arc<Gvr>| {
             let mut rule_sets = self.rule_sets.values();
-            rule_sets.any(|known| known.target == *gvr || known.used_target() == gvr)
+            rule_sets.any(|known| known.spec.target == **gvr || known.used_target() == &**gvr)
         };
         targets.retain(|gvr, target| target.published.is_some() || is_used(gvr));
         self.targets = targets;
@@ -282,7 +252,7 @@ impl Registry {
     pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
-            let target = self.targets.get(&known.target);
+            let target = self.targets.get(&known.spec.target);
             let resolution = target.and_then(|target| target.resolution.as_ref());
             match (&known.compiled, resolution) {
                 (Some(_), Some(Resolution::NotServed { .. })) => {
@@ -299,16 +269,29 @@ impl Registry {
         rule_sets_without_book
     }
 
-    /// Returns the facts about a rule set from which its state and its status are computed.
-    fn health<'a>(&'a self, name: &str, known: &'a RegisteredRuleSet) -> RuleSetHealth<'a> {
-        let target = self.targets.get(&known.target);
+    /// Returns the facts about a rule set from which its state and its status are computed. `total` is
+    /// [`Self::bytes_in_use`].
+    fn health<'a>(
+        &'a self,
+        name: &str,
+        known: &'a RegisteredRuleSet,
+        total: usize,
+    ) -> RuleSetHealth<'a> {
+        let target = self.targets.get(&known.spec.target);
+        let compiled = match &known.compiled {
+            Some(Ok(rules)) => Some(Ok(rules)),
+            Some(Err(errors)) => {
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                Some(Err(errors.join("; ")))
+            }
+            None => exceeds(known, total).map(Err),
+        };
         RuleSetHealth {
             generation: known.generation,
-            compiled: (known.compiled.as_ref())
-                .map(|compiled| compiled.as_ref().map_err(Vec::as_slice)),
-            uses_last_rules: !matches!(known.compiled, Some(Ok(_))) && known.in_use.is_some(),
-            target: &known.target,
-            refused: self.refused(&known.target),
+            uses_last_rules: !matches!(compiled, Some(Ok(_))) && known.in_use.is_some(),
+            compiled,
+            target: &known.spec.target,
+            refused: self.refused(&known.spec.target),
             resolution: target.and_then(|target| target.resolution.as_ref()),
             look_up_failure: target.and_then(|target| target.look_up_failure.as_deref()),
             scoped_wrongly: !known.spec.namespaces.is_empty()
@@ -322,12 +305,13 @@ impl Registry {
 
     /// Returns the state of all rule sets.
     pub(super) fn report(&self) -> Report {
+        let total = self.bytes_in_use();
         let rule_sets = self.rule_sets.iter().map(|(name, known)| ReportedRuleSet {
             name: name.as_str().into(),
             spec: Some(known.spec.clone()),
-            kind: (self.targets.get(&known.target)).and_then(TrackedTarget::kind),
+            kind: (self.targets.get(&known.spec.target)).and_then(TrackedTarget::kind),
             watched: {
-                let health = self.health(name, known);
+                let health = self.health(name, known, total);
                 match (NotReady::of(&health), health.compiled) {
                     (None, Some(Ok(rules))) => Ok(rules.clone()),
                     (not_ready, _) => Err(not_ready.unwrap_or_else(NotReady::unreadable)),
@@ -349,8 +333,9 @@ impl Registry {
     /// Returns the statuses that differ from those in the cluster.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
+        let total = self.bytes_in_use();
         for (name, known) in &self.rule_sets {
-            let health = self.health(name, known);
+            let health = self.health(name, known, total);
             if known.has_current_status() && status::stays(&health, &known.cluster_status.status) {
                 continue;
             }
@@ -378,4 +363,16 @@ impl Registry {
             known.cluster_status.record(version, write.status);
         }
     }
+}
+
+/// Returns an error if the newest spec exceeds [`MAX_ALL_EXPRESSIONS`]. `total` is the size of the
+/// expressions of all rules in use.
+fn exceeds(known: &RegisteredRuleSet, total: usize) -> Option<String> {
+    let others = total - known.bytes_in_use();
+    (others + expression_bytes(&known.spec) > MAX_ALL_EXPRESSIONS).then(|| {
+        format!(
+            "the expressions of all rule sets would have more than {MAX_ALL_EXPRESSIONS} bytes \
+             together; the other rule sets have {others}"
+        )
+    })
 }

@@ -4,7 +4,7 @@
 
 use ifo_api::Gvr;
 use ifo_api::ruleset::{OperationRuleSetSpec, OperationRuleSetStatus};
-use ifo_engine::rules::{RuleSet, RuleSetError};
+use ifo_engine::rules::{RuleSet, RuleSetError, expression_bytes};
 use std::sync::Arc;
 
 /// A rule set with its compiled rules and its status.
@@ -14,19 +14,14 @@ pub(super) struct RegisteredRuleSet {
     pub(super) generation: Option<i64>,
     /// The newest spec. A compilation has a clone of this `Arc`.
     pub(super) spec: Arc<OperationRuleSetSpec>,
-    pub(super) target: Arc<Gvr>,
     /// The value of `Registry::compilations` when `spec` arrived.
     pub(super) arrived: u64,
     /// The result of compiling `spec`. `None` until the compilation ends.
     pub(super) compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
-    /// True if `compiled` is an error because of [`MAX_ALL_EXPRESSIONS`](super::registry::MAX_ALL_EXPRESSIONS).
-    pub(super) exceeds_total: bool,
-    /// The rules that are evaluated, with their target. While `spec` is being compiled, these are
-    /// the rules of the last valid spec. If `spec` does not compile, they stay in use if they have
-    /// the same target. `None` if there are no such rules.
-    pub(super) in_use: Option<(Arc<Gvr>, Arc<RuleSet>)>,
-    /// Size of the expressions of the rules in `in_use`, in bytes. Zero if there are none.
-    pub(super) bytes_in_use: usize,
+    /// The rules that are evaluated, with their spec. While `spec` is being compiled, these are the
+    /// rules of the last valid spec. If `spec` does not compile, they stay in use if they have the same
+    /// target. `None` if there are no such rules.
+    pub(super) in_use: Option<(Arc<OperationRuleSetSpec>, Arc<RuleSet>)>,
     /// Paths of the fields that this server does not know.
     pub(super) unknown_fields: Vec<String>,
     /// The status that the rule set has in the cluster.
@@ -36,14 +31,21 @@ pub(super) struct RegisteredRuleSet {
 impl RegisteredRuleSet {
     /// Returns the target of the rules that are evaluated. If there are none, returns the target of
     /// the newest spec.
-    pub(super) fn used_target(&self) -> &Arc<Gvr> {
-        self.in_use.as_ref().map_or(&self.target, |(used, _)| used)
+    pub(super) fn used_target(&self) -> &Gvr {
+        let used = self.in_use.as_ref().map(|(used, _)| used);
+        &used.unwrap_or(&self.spec).target
     }
 
     /// Returns the rules for the rule book of `target`.
-    pub(super) fn rules_for(&self, target: &Arc<Gvr>) -> Option<Arc<RuleSet>> {
+    pub(super) fn rules_for(&self, target: &Gvr) -> Option<Arc<RuleSet>> {
         let (used, rules) = self.in_use.as_ref()?;
-        (used == target).then(|| rules.clone())
+        (used.target == *target).then(|| rules.clone())
+    }
+
+    /// Returns the size of the expressions of the rules that are evaluated, in bytes.
+    pub(super) fn bytes_in_use(&self) -> usize {
+        let used = self.in_use.as_ref();
+        used.map_or(0, |(used, _)| expression_bytes(used))
     }
 
     /// Returns true if the status was computed for the current generation of the rule set.

@@ -26,8 +26,9 @@ const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 /// - After a restart, or after a change of another rule set of the target, until the new feeds of the
 ///   target have reported. So a status does not change for the time of a list.
 pub(super) fn stays(health: &RuleSetHealth<'_>, written: &OperationRuleSetStatus) -> bool {
-    match (health.compiled, health.resolution) {
-        (None, _) | (_, None) => true,
+    match (&health.compiled, health.resolution) {
+        (None, _) => true,
+        (_, None) => health.look_up_failure.is_none(),
         (Some(Ok(_)), Some(Resolution::Served { .. })) => {
             let was_watched = written.watch_active || find(written, WATCH_FAILED).is_some();
             let is_usable = NotReady::of_target(health).is_none();
@@ -50,7 +51,8 @@ pub(super) fn compute(
 ) -> OperationRuleSetStatus {
     let reasons = NotReady::all(health);
     let watch_active = reasons.is_empty();
-    let compiled = health.compiled.and_then(Result::ok);
+    let compiled = health.compiled.as_ref();
+    let compiled = compiled.and_then(|compiled| compiled.as_ref().ok());
     let mut rows = condition_rows(health, &reasons);
     let mut not_ready = reasons.into_iter().next();
     if let Some(rule_set) = compiled {
@@ -111,7 +113,7 @@ fn condition_rows(health: &RuleSetHealth<'_>, reasons: &[NotReady]) -> Vec<Condi
             .first()
             .map_or_else(String::new, |it| it.message.clone())
     };
-    let mut rows = vec![match health.compiled {
+    let mut rows = vec![match &health.compiled {
         None => ("Validated", "Unknown", "Compiling", first()),
         Some(Err(_)) => ("Validated", "False", "InvalidRule", first()),
         Some(Ok(_)) => {

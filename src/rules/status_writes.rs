@@ -84,28 +84,19 @@ impl StatusWrites {
     }
 
     /// Starts these writes. Skips a rule set with a write in flight, because its status must be computed
-    /// again after this write. Skips a rule set without a budget. Returns the time at which the first of
-    /// them has a budget.
-    pub(super) fn start_all(&mut self, writes: Vec<StatusWrite>) -> Option<Instant> {
+    /// again after this write. Skips a rule set without a budget. The caller calls this method again
+    /// after some seconds.
+    pub(super) fn start_all(&mut self, writes: Vec<StatusWrite>) {
         let now = Instant::now();
         self.refilled.retain(|_, refilled| *refilled > now);
-        let mut again: Option<Instant> = None;
         for write in writes {
-            if self.writing.contains(&write.name) {
-                continue;
-            }
             let refilled = self.refilled.entry(write.name.clone()).or_insert(now);
-            let missing = refilled.duration_since(now);
-            let wait = missing.saturating_sub(REFILL_PERIOD * (BUDGET - 1));
-            if wait.is_zero() {
+            let has_budget = *refilled <= now + REFILL_PERIOD * (BUDGET - 1);
+            if has_budget && !self.writing.contains(&write.name) {
                 *refilled += REFILL_PERIOD;
                 self.start(write);
-            } else {
-                let at = now + wait;
-                again = Some(again.map_or(at, |other| other.min(at)));
             }
         }
-        again
     }
 
     fn start(&mut self, write: StatusWrite) {

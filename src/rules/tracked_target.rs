@@ -35,10 +35,7 @@ pub struct Publication {
 /// The state of one target.
 #[derive(Debug, Default)]
 pub(super) struct TrackedTarget {
-    /// True if a look-up of this target has begun.
-    pub(super) was_requested: bool,
-    /// The result of the last successful look-up in discovery. [`Resolution::Unknown`] if all
-    /// look-ups so far have failed. `None` before the end of the first look-up.
+    /// The result of the last successful look-up in discovery. `None` if no look-up has succeeded yet.
     pub(super) resolution: Option<Resolution>,
     /// The reason why the last look-up failed. `None` if it succeeded, or if no look-up has ended
     /// yet.
@@ -47,21 +44,16 @@ pub(super) struct TrackedTarget {
     pub(super) published: Option<Arc<RuleBook>>,
     /// True if a rule set or the resolution has changed since the last call of
     /// [`TrackedTarget::publish`]. The rule book may then have to change.
-    stale: bool,
+    pub(super) stale: bool,
     /// The last report of each feed for the published rule book: the reason why the feed fails, or
     /// `None` if the feed is up to date. A feed that has not reported yet has no entry.
     feeds: HashMap<Source, Option<String>>,
 }
 
 impl TrackedTarget {
-    /// Records that a rule set of the target has changed.
-    pub(super) fn mark_stale(&mut self) {
-        self.stale = true;
-    }
-
-    /// Returns true if no look-up of this target has begun.
+    /// Returns true if no look-up of this target has ended.
     pub(super) fn is_new(&self) -> bool {
-        !self.was_requested
+        self.resolution.is_none() && self.look_up_failure.is_none()
     }
 
     /// Returns true if the last look-up failed, if the target is not served, or if its feeds fail.
@@ -74,9 +66,8 @@ impl TrackedTarget {
     /// Records a result of discovery. A failed look-up does not replace the result of an earlier
     /// look-up.
     pub(super) fn record_resolution(&mut self, resolution: Resolution) {
-        if let Resolution::Unknown { message } = &resolution {
-            self.look_up_failure = Some(message.clone());
-            self.resolution.get_or_insert(resolution);
+        if let Resolution::Unknown { message } = resolution {
+            self.look_up_failure = Some(message);
             return;
         }
         self.look_up_failure = None;
@@ -125,7 +116,7 @@ impl TrackedTarget {
             }
             Some(Resolution::NotServed { .. }) => (None, true),
             // No look-up has succeeded yet, so this target has no published rule book.
-            Some(Resolution::Unknown { .. }) | None => return None,
+            _ => return None,
         };
         if book.is_none() && self.published.is_none() {
             return None;
