@@ -13,12 +13,9 @@
 
 use super::CHECK_TIMEOUT;
 use crate::metrics::Metrics;
-use futures::StreamExt;
 use k8s_openapi::ByteString;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::watch_object;
 use kube::{Api, Client};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -26,15 +23,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the server reads the object, even if the watch has reported no change. So the
-/// server also corrects the field if the watch has missed a change, or if the server has no
-/// permission to watch it.
-const CHECK_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Delay after a write, and after a failed attempt to write. Another client and this server may
-/// overwrite each other's bundle. Each change of the object causes a check, so the delay limits the
-/// rate of these writes.
-const DELAY_AFTER_WRITE: Duration = Duration::from_secs(1);
+/// Interval at which the server reads the object. If another client has overwritten the bundle, the
+/// kube-apiserver does not accept the certificate of this server for at most this time. The interval
+/// also limits the rate of writes if two clients overwrite each other's bundle.
+const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An object of the cluster with CA bundles of this server.
 #[derive(Clone, Copy, Debug)]
@@ -139,13 +131,10 @@ impl CaBundleUpdater {
         }
     }
 
-    /// Updates the object until the future is dropped. The updater checks the object once per
-    /// minute, and when the watch reports a change. If the server has no permission to watch the
-    /// object, only the periodic checks remain.
+    /// Updates the object until the future is dropped. The updater checks the object every ten
+    /// seconds, and when the bundle of this server changes.
     pub async fn keep_up_to_date(mut self) {
         let name = self.holder.name();
-        let states = watch_object(self.api.clone(), name);
-        let mut states = states.default_backoff().boxed();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
@@ -153,23 +142,15 @@ impl CaBundleUpdater {
         // failed write would leave an old CA in the object.
         let mut must_equal = false;
         loop {
-            must_equal |= tokio::select! {
-                Some(state) = states.next() => match state {
-                    Ok(Some(found)) if !self.is_current(&found, false) => false,
-                    _ => continue,
-                },
-                Ok(()) = bundle.changed() => true,
-                _ = ticks.tick() => false,
-            };
+            tokio::select! {
+                Ok(()) = bundle.changed() => must_equal = true,
+                _ = ticks.tick() => {}
+            }
             let checked = tokio::time::timeout(CHECK_TIMEOUT, self.check(must_equal)).await;
             let late = format!("the check of {name} took longer than {CHECK_TIMEOUT:?}");
             let checked = checked.unwrap_or(Err(late));
             must_equal &= checked.is_err();
-            let must_wait = checked != Ok(false);
             self.report(checked.err());
-            if must_wait {
-                tokio::time::sleep(DELAY_AFTER_WRITE).await;
-            }
         }
     }
 
@@ -185,25 +166,25 @@ impl CaBundleUpdater {
         })
     }
 
-    /// Reads the object, and writes the bundle of this server if the object needs it. Returns true
-    /// if the bundle was written. An object that does not exist needs no bundle.
-    async fn check(&self, must_equal: bool) -> Result<bool, String> {
+    /// Reads the object, and writes the bundle of this server if the object needs it. An object that
+    /// does not exist needs no bundle.
+    async fn check(&self, must_equal: bool) -> Result<(), String> {
         let name = self.holder.name();
         let kind = self.holder.resource().kind;
         let failed = |verb: &str, error| format!("cannot {verb} {kind} {name}: {error}");
         let found = self.api.get_opt(name).await;
         let found = found.map_err(|error| failed("get", error))?;
         let Some(found) = found.filter(|found| !self.is_current(found, must_equal)) else {
-            return Ok(false);
+            return Ok(());
         };
         let bundle = ByteString(self.bundle.borrow().as_bytes().to_vec());
         let patch = self.holder.patch(&found, &bundle);
         match self.api.patch(name, &self.params, &patch).await {
             Ok(_) => {
                 tracing::info!(name, "caBundle set");
-                Ok(true)
+                Ok(())
             }
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(failed("patch", error)),
         }
     }

@@ -4,7 +4,7 @@
 use super::{COMMON_NAME, CertsError, now, parse};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PublicKeyData as _, date_time_ymd,
+    KeyUsagePurpose, date_time_ymd,
 };
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
@@ -14,8 +14,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 use std::time::Duration;
-use x509_parser::objects::{oid_registry, oid2abbrev};
-use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 const DAY: i64 = 86_400;
 
@@ -98,52 +96,37 @@ impl Authority {
     /// `certificates` contains the certificate of the CA, followed by the certificates of the
     /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired.
     /// The caller checks the expiry with [`Self::is_near_end`]. `key` has the format PKCS #8.
+    ///
+    /// The name of the CA must consist of a common name, as [`Self::create`] writes it.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
-        let bad = |what: &str, why: &dyn ToString| {
-            CertsError::BadAuthority(format!("{what}: {}", why.to_string()))
-        };
-        let read = CertificateDer::pem_slice_iter(certificates)
-            .take(1 + MAX_PREVIOUS)
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|error| bad("the certificate is not PEM", &error))?;
-        let (certificate, previous) = read
-            .split_first()
-            .ok_or_else(|| CertsError::BadAuthority("there is no certificate".to_owned()))?;
-        let parsed =
-            parse(certificate).map_err(|error| bad("the certificate is not valid", &error))?;
+        Self::read(certificates, key).map_err(|error| CertsError::BadAuthority(error.to_string()))
+    }
+
+    fn read(certificates: &[u8], key: &[u8]) -> Result<Self, Box<dyn std::error::Error>> {
+        let read = CertificateDer::pem_slice_iter(certificates).take(1 + MAX_PREVIOUS);
+        let read = read.collect::<Result<Vec<_>, _>>()?;
+        let (certificate, previous) = read.split_first().ok_or("there is no certificate")?;
+        let parsed = parse(certificate)?;
+        if !parsed.is_ca() {
+            return Err("the certificate does not belong to a CA".into());
+        }
+        let name = parsed.subject().iter_common_name().next();
+        let name = name.ok_or("the certificate has no common name")?.as_str()?;
+        let params = certificate_params(name.to_owned(), Vec::new(), (0, 0))?;
         let key = KeyPair::from_pem(&String::from_utf8_lossy(key))
-            .map_err(|error| bad("the key is not usable", &error))?;
-        if parsed.public_key().raw != key.subject_public_key_info() {
-            let why = "the key does not belong to the first certificate";
-            return Err(CertsError::BadAuthority(why.to_owned()));
-        }
-        if !has_common_attributes(parsed.subject()) {
-            let why = "its name has attributes that this server does not support";
-            return Err(CertsError::BadAuthority(why.to_owned()));
-        }
-        let usage = parsed.key_usage().ok().flatten();
-        if !parsed.is_ca() || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
-            let why = "the certificate does not belong to a CA";
-            return Err(CertsError::BadAuthority(why.to_owned()));
-        }
-        let issuer = Issuer::from_ca_cert_der(certificate, key)
-            .map_err(|error| bad("the certificate is not usable", &error))?;
+            .map_err(|error| format!("the key is not usable: {error}"))?;
         let authority = Self {
             certificate: certificate.clone(),
-            issuer: Arc::new(issuer),
+            issuer: Arc::new(Issuer::new(params, key)),
             previous: unexpired(previous),
         };
-        authority.verify_trial().map_err(|error| {
-            bad(
-                "clients do not accept certificates that this CA issues",
-                &error,
-            )
-        })?;
+        let trial = authority.verify_trial();
+        trial.map_err(|error| format!("clients do not accept its certificates: {error}"))?;
         Ok(authority)
     }
 
-    /// Issues a trial certificate, and verifies the certificate as clients do. Does not check the
-    /// expiry of the CA.
+    /// Issues a trial certificate, and verifies the certificate as clients do. So the key belongs to
+    /// the CA. Does not check the expiry of the CA.
     fn verify_trial(&self) -> Result<(), Box<dyn std::error::Error>> {
         let name = "trial.invalid";
         let validity = (now(), now() + SERVING_LIFETIME);
@@ -153,8 +136,8 @@ impl Authority {
         let provider = Arc::new(default_provider());
         let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
         let name = ServerName::try_from(name)?;
-        let time = UnixTime::since_unix_epoch(Duration::from_secs(now().unsigned_abs()));
         let verifier = verifier.build()?;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(now().unsigned_abs()));
         verifier.verify_server_cert(leaf.der(), &[], &name, &[], time)?;
         Ok(())
     }
@@ -257,15 +240,6 @@ fn certificate_params(
     params.not_before = time(validity.0);
     params.not_after = time(validity.1);
     Ok(params)
-}
-
-/// Returns true if each part of the name is one attribute of a known type. The crate `rcgen` panics
-/// on an empty part, and on types that are not valid OIDs.
-fn has_common_attributes(name: &X509Name<'_>) -> bool {
-    name.iter_rdn().all(|part| {
-        let known = |it: &AttributeTypeAndValue| oid2abbrev(it.attr_type(), oid_registry()).is_ok();
-        part.iter().count() == 1 && part.iter().all(known)
-    })
 }
 
 /// Returns those certificates that have not expired.

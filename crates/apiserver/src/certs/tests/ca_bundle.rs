@@ -99,17 +99,14 @@ async fn a_correct_ca_bundle_is_not_written() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(Some("one")));
     let (_sender, keeping) = start_updater(&cluster);
-    tokio::time::sleep(Duration::from_mins(10)).await;
-    assert!(
-        cluster.seen(&Method::GET).len() > 5,
-        "the APIService must be read every minute"
-    );
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!((6..=7).contains(&cluster.seen(&Method::GET).len()));
     assert!(cluster.seen(&Method::PATCH).is_empty());
     keeping.abort();
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forbidden_write_is_retried_rarely() {
+async fn a_forbidden_write_is_retried_every_ten_seconds() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(None));
     for _ in 0..3 {
@@ -121,13 +118,11 @@ async fn a_forbidden_write_is_retried_rarely() {
         let line = format!("ifo_ca_bundle_current{{}} {value}");
         render().contains(&line)
     };
-    // At the start, the periodic check and the first event of the watch cause one or two attempts.
-    // After that, there is one attempt each minute.
-    tokio::time::sleep(Duration::from_secs(30)).await;
+    tokio::time::sleep(Duration::from_secs(25)).await;
     assert_eq!(bundle(&cluster), None);
-    assert!(cluster.seen(&Method::PATCH).len() <= 2);
+    assert_eq!(cluster.seen(&Method::PATCH).len(), 3);
     assert!(is_current(0));
-    tokio::time::sleep(Duration::from_mins(3)).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(bundle(&cluster).as_deref(), Some("one"));
     assert_eq!(cluster.seen(&Method::PATCH).len(), 4);
     assert!(is_current(1));
@@ -158,40 +153,6 @@ async fn a_request_without_an_answer_is_retried() {
     let (_sender, keeping) = start_updater(&cluster);
     tokio::time::sleep(Duration::from_mins(3)).await;
     assert_eq!(bundle(&cluster).as_deref(), Some("one"));
-    keeping.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn without_the_permission_to_watch_the_ca_bundle_is_still_updated() {
-    let cluster = Cluster::new();
-    for _ in 0..1000 {
-        cluster.refuse(Method::GET, "/apiservices", 403);
-    }
-    let (_sender, keeping) = start_updater(&cluster);
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    cluster.put(PATH, service(None));
-    tokio::time::sleep(Duration::from_mins(2)).await;
-    assert_eq!(bundle(&cluster).as_deref(), Some("one"));
-    keeping.abort();
-}
-
-#[tokio::test(start_paused = true)]
-async fn two_writers_that_overwrite_each_other_do_so_at_most_once_per_second() {
-    let cluster = Cluster::new();
-    cluster.put(PATH, service(Some("one")));
-    let (_sender, keeping) = start_updater(&cluster);
-    // The simulated cluster reports only changes that happen after the watch is open.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    // For 10 s of simulated time, another writer replaces each bundle of this server after at most
-    // 10 ms.
-    for _ in 0..1_000 {
-        if bundle(&cluster).as_deref() == Some("one") {
-            cluster.put(PATH, service(Some("other")));
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    let writes = cluster.seen(&Method::PATCH).len();
-    assert!((5..=11).contains(&writes), "{writes}");
     keeping.abort();
 }
 
