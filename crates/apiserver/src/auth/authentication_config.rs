@@ -15,8 +15,8 @@ use super::front_proxy::UserHeaders;
 use super::review_cache::{Digest, digest};
 use super::{PeerCertificates, User};
 use arc_swap::ArcSwap;
+use backon::{ExponentialBuilder, Retryable as _};
 use futures::StreamExt;
-use http::HeaderName;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::watch_object;
@@ -24,6 +24,8 @@ use kube::{Api, Client};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -99,7 +101,7 @@ struct Proxy {
 }
 
 /// The verdict on a certificate chain: the result of verifying the chain with the configured CAs.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct TrustVerdict {
     /// True if a CA of the front proxy has issued the certificate, and the `ConfigMap` allows its
     /// common name.
@@ -112,17 +114,33 @@ pub(super) struct TrustVerdict {
 impl Default for AuthenticationConfig {
     /// Creates a configuration without CAs, which accepts no certificate.
     fn default() -> Self {
-        Self::with(BTreeMap::new(), None, None)
+        Self::parse(BTreeMap::new()).expect("no key is required")
     }
 }
 
 impl AuthenticationConfig {
-    fn with(
-        data: BTreeMap<String, String>,
-        client: Option<ClientCaBundle>,
-        proxy: Option<Proxy>,
-    ) -> Self {
-        Self {
+    /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
+    /// a key only if the corresponding flag is set. The value of each existing key must be valid.
+    pub fn parse(data: BTreeMap<String, String>) -> Result<Self, AuthenticationConfigError> {
+        let bundle = |key| {
+            let bundle = data.get(key).map(|pem| ClientCaBundle::from_pem(pem));
+            let bundle = bundle.transpose();
+            bundle.map_err(|why| AuthenticationConfigError::Value { key, why })
+        };
+        let client = bundle(CLIENT_CA)?;
+        let headers = UserHeaders {
+            name: list(&data, USERNAME_HEADERS)?,
+            uid: list(&data, UID_HEADERS)?,
+            groups: list(&data, GROUP_HEADERS)?,
+            extra_prefixes: list(&data, EXTRA_PREFIXES)?,
+        };
+        let allowed_names = list(&data, ALLOWED_NAMES)?;
+        let proxy = bundle(PROXY_CA)?.map(|authorities| Proxy {
+            authorities,
+            allowed_names,
+            headers,
+        });
+        Ok(Self {
             data,
             client,
             proxy,
@@ -131,67 +149,32 @@ impl AuthenticationConfig {
                 .eviction_policy(EvictionPolicy::lru())
                 .time_to_live(VERDICT_CACHE_TTL)
                 .build(),
-        }
-    }
-
-    /// Parses the data of the `ConfigMap`. A key may be missing, because the kube-apiserver writes
-    /// a key only if the corresponding flag is set. The value of each existing key must be valid.
-    pub fn parse(data: BTreeMap<String, String>) -> Result<Self, AuthenticationConfigError> {
-        let parse_cas = |key| {
-            data.get(key)
-                .map(|bundle| {
-                    ClientCaBundle::from_pem(bundle)
-                        .map_err(|why| AuthenticationConfigError::Value { key, why })
-                })
-                .transpose()
-        };
-        let client = parse_cas(CLIENT_CA)?;
-        let headers = UserHeaders {
-            name: header_names(&data, USERNAME_HEADERS)?,
-            uid: header_names(&data, UID_HEADERS)?,
-            groups: header_names(&data, GROUP_HEADERS)?,
-            extra_prefixes: header_names(&data, EXTRA_PREFIXES)?
-                .iter()
-                .map(|prefix| prefix.as_str().to_owned())
-                .collect(),
-        };
-        let allowed_names = strings(&data, ALLOWED_NAMES)?;
-        let proxy = parse_cas(PROXY_CA)?.map(|authorities| Proxy {
-            authorities,
-            allowed_names,
-            headers,
-        });
-        Ok(Self::with(data, client, proxy))
+        })
     }
 
     /// Reads the configuration from the cluster. After a failure, waits and tries again. The first
-    /// delay is 0.5 s, and each further delay is twice as long, up to 5 s.
-    ///
-    /// `within` is the time limit for all attempts. If the next attempt would start after this
-    /// limit, returns the last error.
+    /// delay is 0.5 s, and each further delay is twice as long, up to 5 s. If all delays together
+    /// would be longer than `within`, returns the last error.
     pub async fn load(
         client: &Client,
         within: Duration,
     ) -> Result<Self, AuthenticationConfigError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
-        let deadline = tokio::time::Instant::now() + within;
-        let mut delay = Duration::from_millis(500);
-        loop {
-            let error = match tokio::time::timeout_at(deadline, api.get(NAME)).await {
-                Ok(Ok(found)) => match Self::parse(found.data.unwrap_or_default()) {
-                    Ok(config) => return Ok(config),
-                    Err(error) => error,
-                },
-                Ok(Err(error)) => AuthenticationConfigError::Read(error),
-                Err(late) => AuthenticationConfigError::Read(kube::Error::Service(late.into())),
-            };
-            if tokio::time::Instant::now() + delay >= deadline {
-                return Err(error);
-            }
+        let read = || async {
+            let found = tokio::time::timeout(within, api.get(NAME)).await;
+            let found = found.unwrap_or_else(|late| Err(kube::Error::Service(late.into())));
+            let found = found.map_err(AuthenticationConfigError::Read)?;
+            Self::parse(found.data.unwrap_or_default())
+        };
+        let delays = ExponentialBuilder::new()
+            .with_min_delay(Duration::from_millis(500))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times()
+            .with_total_delay(Some(within));
+        let failed = |error: &AuthenticationConfigError, _| {
             tracing::warn!(%error, "authentication configuration cannot be read, trying again");
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(Duration::from_secs(5));
-        }
+        };
+        read.retry(delays).notify(failed).await
     }
 
     /// Replaces `config` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
@@ -200,23 +183,18 @@ impl AuthenticationConfig {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let mut states = watch_object(api, NAME).default_backoff().boxed();
         while let Some(state) = states.next().await {
-            match state {
+            let applied = match state {
                 Ok(Some(found)) => apply(&config, found.data.unwrap_or_default()),
-                Ok(None) => {
-                    tracing::warn!(
-                        namespace = NAMESPACE,
-                        name = NAME,
-                        "authentication configuration was deleted; the last one stays in use"
-                    );
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        namespace = NAMESPACE,
-                        name = NAME,
-                        %error,
-                        "cannot watch the authentication configuration; the last one stays in use"
-                    );
-                }
+                Ok(None) => Err("it was deleted".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+            if let Err(error) = applied {
+                tracing::error!(
+                    namespace = NAMESPACE,
+                    name = NAME,
+                    error,
+                    "no valid authentication configuration; the last valid one stays in use"
+                );
             }
         }
     }
@@ -228,23 +206,19 @@ impl AuthenticationConfig {
     }
 
     fn judge(&self, peer: &PeerCertificates) -> TrustVerdict {
-        let mut verdict = TrustVerdict {
-            is_proxy: false,
-            user: None,
-        };
         let Some(subject) = peer.0.first().and_then(CertificateSubject::of) else {
-            return verdict;
+            return TrustVerdict::default();
         };
-        verdict.is_proxy = self.proxy.as_ref().is_some_and(|proxy| {
-            (proxy.allowed_names.is_empty() || proxy.allowed_names.contains(&subject.common_name))
-                && proxy.authorities.verifies_chain(&peer.0)
-        });
-        if let Some(authorities) = &self.client
-            && authorities.verifies_chain(&peer.0)
-        {
-            verdict.user = subject.user();
+        let is_allowed = |proxy: &&Proxy| {
+            proxy.allowed_names.is_empty() || proxy.allowed_names.contains(&subject.common_name)
+        };
+        let proxy = self.proxy.as_ref().filter(is_allowed);
+        let verifies = |authorities: &ClientCaBundle| authorities.verifies_chain(&peer.0);
+        let is_known = self.client.as_ref().is_some_and(verifies);
+        TrustVerdict {
+            is_proxy: proxy.is_some_and(|proxy| verifies(&proxy.authorities)),
+            user: subject.user().filter(|_| is_known),
         }
-        verdict
     }
 
     /// Returns the names of the headers in which the front proxy names users. Returns `None` if the
@@ -254,52 +228,35 @@ impl AuthenticationConfig {
     }
 }
 
-/// Replaces `config` if `data` is new and valid.
-fn apply(config: &ArcSwap<AuthenticationConfig>, data: BTreeMap<String, String>) {
+/// Replaces `config` if `data` is new. Returns an error if `data` is not valid.
+fn apply(
+    config: &ArcSwap<AuthenticationConfig>,
+    data: BTreeMap<String, String>,
+) -> Result<(), String> {
     // After a relist, the watch reports the `ConfigMap` again, even if it is unchanged. A new
     // `AuthenticationConfig` with the same data would only lose the cached verdicts.
-    if config.load().data == data {
-        return;
+    if config.load().data != data {
+        let new = AuthenticationConfig::parse(data).map_err(|error| error.to_string())?;
+        config.store(Arc::new(new));
+        tracing::info!(
+            namespace = NAMESPACE,
+            name = NAME,
+            "authentication configuration read"
+        );
     }
-    match AuthenticationConfig::parse(data) {
-        Ok(new) => {
-            tracing::info!(
-                namespace = NAMESPACE,
-                name = NAME,
-                "authentication configuration read"
-            );
-            config.store(Arc::new(new));
-        }
-        Err(error) => {
-            tracing::error!(%error, "the new authentication configuration is invalid; the last valid one stays in use");
-        }
-    }
+    Ok(())
 }
 
 /// Parses a value that is a JSON array of strings. Returns an empty list if the key is missing.
-fn strings(
+fn list<T: FromStr<Err: Display>>(
     data: &BTreeMap<String, String>,
     key: &'static str,
-) -> Result<Vec<String>, AuthenticationConfigError> {
-    data.get(key).map_or(Ok(Vec::new()), |value| {
-        serde_json::from_str(value).map_err(|error| AuthenticationConfigError::Value {
-            key,
-            why: format!("not a JSON array of strings: {error}"),
-        })
-    })
-}
-
-fn header_names(
-    data: &BTreeMap<String, String>,
-    key: &'static str,
-) -> Result<Vec<HeaderName>, AuthenticationConfigError> {
-    strings(data, key)?
-        .iter()
-        .map(|name| {
-            name.parse().map_err(|_| AuthenticationConfigError::Value {
-                key,
-                why: format!("{name:?} is not a header name"),
-            })
-        })
-        .collect()
+) -> Result<Vec<T>, AuthenticationConfigError> {
+    let bad = |why| AuthenticationConfigError::Value { key, why };
+    let texts: Vec<String> = serde_json::from_str(data.get(key).map_or("[]", String::as_str))
+        .map_err(|error| bad(format!("not a JSON array of strings: {error}")))?;
+    let parsed = texts.iter().map(|text| text.parse());
+    parsed
+        .collect::<Result<_, _>>()
+        .map_err(|error: T::Err| bad(error.to_string()))
 }

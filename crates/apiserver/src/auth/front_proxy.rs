@@ -15,8 +15,8 @@ pub(super) struct UserHeaders {
     pub(super) groups: Vec<HeaderName>,
     /// Prefixes of the names of headers with extra attributes. With the prefix `x-remote-extra-`,
     /// the header `x-remote-extra-scopes: all` gives the attribute `scopes` the value `all`. No
-    /// prefix is empty. Prefixes are in lower case, as are the names in an [`http::HeaderMap`].
-    pub(super) extra_prefixes: Vec<String>,
+    /// prefix is empty.
+    pub(super) extra_prefixes: Vec<HeaderName>,
 }
 
 impl UserHeaders {

@@ -3,6 +3,7 @@
 //! only once. A failure is not cached.
 
 use crate::metrics::{Metrics, ReviewKind};
+use backon::{ExponentialBuilder, Retryable as _};
 use kube::Api;
 use kube::api::PostParams;
 use moka::future::Cache;
@@ -81,9 +82,13 @@ where
         review: &K,
         read: impl Fn(K) -> T,
     ) -> Result<T, NoAnswer> {
+        let delays = ExponentialBuilder::new()
+            .with_min_delay(FIRST_RETRY_DELAY)
+            .with_factor(1.5)
+            .with_max_times(MAX_ATTEMPTS - 1);
+        let sent = (|| self.send(review)).retry(delays).when(is_transient);
         let asked = async {
-            let sent = tokio::time::timeout(REVIEW_TIMEOUT, self.send_with_retries(review));
-            match sent.await {
+            match tokio::time::timeout(REVIEW_TIMEOUT, sent).await {
                 Ok(Ok(answer)) => Ok(read(answer)),
                 Ok(Err(error)) => Err(NoAnswer(error.to_string())),
                 Err(_) => Err(NoAnswer(
@@ -93,21 +98,6 @@ where
         };
         let answer = self.answers.try_get_with(key, asked).await;
         answer.map_err(|why: Arc<NoAnswer>| NoAnswer::clone(&why))
-    }
-
-    async fn send_with_retries(&self, review: &K) -> Result<K, kube::Error> {
-        let mut delay = FIRST_RETRY_DELAY;
-        for _ in 1..MAX_ATTEMPTS {
-            match self.send(review).await {
-                Err(error) if is_transient(&error) => {
-                    tracing::debug!(%error, "review failed, trying again");
-                    tokio::time::sleep(delay).await;
-                    delay = delay * 3 / 2;
-                }
-                answer => return answer,
-            }
-        }
-        self.send(review).await
     }
 
     /// Sends a review once. Records the status code of the answer and the duration in the metrics.
@@ -131,7 +121,7 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Maximum number of attempts for one review. If the last attempt fails, the review fails. The
 /// value is that of `genericoptions.DefaultAuthWebhookRetryBackoff` in Kubernetes.
-const MAX_ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: usize = 5;
 /// Delay before the second attempt. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
 
