@@ -108,7 +108,7 @@ pub struct Resource<M: Model> {
     pub visibility: Option<Arc<dyn Visibility<M>>>,
 }
 
-impl<M: Model<Context = ()>> Resource<M> {
+impl<M: Model<Context: Default>> Resource<M> {
     /// Creates a resource whose objects are in the default collection of the store. Its tables have
     /// no columns, and it has no selectable fields.
     pub fn new(
@@ -124,7 +124,7 @@ impl<M: Model<Context = ()>> Resource<M> {
             columns: &[],
             fields: Vec::new(),
             reader,
-            context: Arc::new(()),
+            context: Arc::default(),
             visibility: None,
         }
     }

@@ -10,7 +10,7 @@
 //! delete any namespace in the cluster.
 
 use crate::serve::answer::document::Document;
-use crate::serve::request::negotiation::{AcceptClause, clauses, unacceptable};
+use crate::serve::request::negotiation::{clauses, unacceptable};
 use crate::serve::resource::ResourceInfo;
 use axum::Router;
 use axum::response::IntoResponse;
@@ -18,12 +18,10 @@ use axum::routing::get;
 use http::header::{CACHE_CONTROL, VARY};
 use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The media type of aggregated discovery since Kubernetes 1.30.
 pub const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
-/// The media type of aggregated discovery that clients of Kubernetes 1.26 to 1.29 request.
-pub const V2_BETA1: &str =
-    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 /// The media type of plain discovery in JSON.
 pub const JSON: &str = "application/json";
 
@@ -35,39 +33,35 @@ pub fn routes(
     served_by_other_router: Option<&[ResourceInfo]>,
 ) -> Router {
     let others = served_by_other_router.into_iter().flatten();
-    let groups = grouped(resources.iter().chain(others), |it| it.group);
-    let groups = groups.into_iter().map(|(name, resources)| Group {
-        name,
-        versions: grouped(resources, |it| it.version),
-    });
-    let (core, groups): (Vec<_>, Vec<_>) = groups.partition(|group| group.name.is_empty());
+    let mut groups = BTreeMap::<_, Versions<'_>>::new();
+    for resource in resources.iter().chain(others) {
+        let versions = groups.entry(resource.group).or_default();
+        versions.entry(resource.version).or_default().push(resource);
+    }
+    let core = Vec::from_iter(groups.remove_entry(""));
+    let groups = Vec::from_iter(groups);
     let described: Vec<Value> = groups.iter().map(describe).collect();
     let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": described});
-    let mut router = serve(Router::new(), "/apis", with_aggregated(&list, &groups));
+    let mut router = serve(Router::new(), "/apis", &list, Some(&groups));
     if served_by_other_router.is_some() {
-        let versions = core.iter().flat_map(|group| &group.versions);
-        let versions: Vec<&str> = versions.map(|(version, _)| *version).collect();
+        let versions = core.iter().flat_map(|(_, versions)| versions.keys());
         let list = json!({
             "kind": "APIVersions",
-            "versions": versions,
+            "versions": versions.collect::<Vec<_>>(),
             "serverAddressByClientCIDRs": [],
         });
-        router = serve(router, "/api", with_aggregated(&list, &core));
+        router = serve(router, "/api", &list, Some(&core));
     }
     for group in core.iter().chain(&groups) {
         let mut root = "/api".to_owned();
-        if !group.name.is_empty() {
-            root = format!("/apis/{}", group.name);
+        if !group.0.is_empty() {
+            root = format!("/apis/{}", group.0);
             let mut described = describe(group);
             described["kind"] = "APIGroup".into();
             described["apiVersion"] = "v1".into();
-            router = serve(
-                router,
-                &root,
-                vec![(None, Document::json(&described, JSON))],
-            );
+            router = serve(router, &root, &described, None);
         }
-        for (version, resources) in &group.versions {
+        for (version, resources) in &group.1 {
             let described = resources.iter().map(|it| describe_resource(it));
             let list = json!({
                 "kind": "APIResourceList",
@@ -75,82 +69,50 @@ pub fn routes(
                 "groupVersion": resources[0].api_version(),
                 "resources": described.collect::<Vec<_>>(),
             });
-            let documents = vec![(None, Document::json(&list, JSON))];
-            router = serve(router, &format!("{root}/{version}"), documents);
+            router = serve(router, &format!("{root}/{version}"), &list, None);
         }
     }
     router
 }
 
-/// Resources with the same group, or with the same version.
-type Named<'a> = (&'static str, Vec<&'a ResourceInfo>);
+/// The resources of a group by version. The order of the texts prefers `v1` to `v1beta1`.
+type Versions<'a> = BTreeMap<&'static str, Vec<&'a ResourceInfo>>;
 
-struct Group<'a> {
-    name: &'static str,
-    versions: Vec<Named<'a>>,
-}
+/// The name of a group, and its resources.
+type Group<'a> = (&'static str, Versions<'a>);
 
-/// Groups the resources by a name, in the order in which the names occur first.
-fn grouped<'a>(
-    resources: impl IntoIterator<Item = &'a ResourceInfo>,
-    name: fn(&ResourceInfo) -> &'static str,
-) -> Vec<Named<'a>> {
-    let mut groups: Vec<Named<'a>> = Vec::new();
-    for resource in resources {
-        let name = name(resource);
-        match groups.iter_mut().find(|group| group.0 == name) {
-            Some(group) => group.1.push(resource),
-            None => groups.push((name, vec![resource])),
-        }
-    }
-    groups
-}
-
-/// The documents of a path, each with the requested version of aggregated discovery. None for plain
-/// discovery.
-type Documents = Vec<(Option<&'static str>, Document)>;
-
-/// Returns the documents of a root path: the plain list, and aggregated discovery of the groups.
-fn with_aggregated(plain: &Value, groups: &[Group<'_>]) -> Documents {
-    let items: Vec<Value> = groups.iter().map(aggregate).collect();
-    let aggregated = |version, content_type| {
+/// Serves plain discovery. If the client accepts aggregated discovery of `groups` first, serves this.
+fn serve(router: Router, path: &str, plain: &Value, groups: Option<&[Group<'_>]>) -> Router {
+    let plain = Document::json(plain, JSON);
+    let aggregated = groups.map(|groups| {
         let list = json!({
             "kind": "APIGroupDiscoveryList",
-            "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "apiVersion": "apidiscovery.k8s.io/v2",
             "metadata": {},
-            "items": items,
+            "items": groups.iter().map(aggregate).collect::<Vec<_>>(),
         });
-        (Some(version), Document::json(&list, content_type))
-    };
-    vec![
-        (None, Document::json(plain, JSON)),
-        aggregated("v2", V2),
-        aggregated("v2beta1", V2_BETA1),
-    ]
-}
-
-/// Serves the first document that the client accepts.
-fn serve(router: Router, path: &str, documents: Documents) -> Router {
+        Document::json(&list, V2)
+    });
     let answer = async move |headers: HeaderMap| {
-        let document = |clause: &AcceptClause<'_>| {
-            let version = if clause.is_plain() {
-                None
-            } else {
-                Some(clause.version_of("apidiscovery.k8s.io", "APIGroupDiscoveryList")?)
-            };
-            documents.iter().find(|(of, _)| *of == version)
-        };
         let clauses = clauses(&headers);
         let mut accepted = clauses.iter().filter(|clause| clause.allows_json());
-        let Some((version, document)) = accepted.find_map(document) else {
+        let document = accepted.find_map(|clause| {
+            let aggregated = aggregated.as_ref().filter(|_| clause.is_aggregated());
+            if clause.is_plain() {
+                Some(&plain)
+            } else {
+                aggregated
+            }
+        });
+        let Some(document) = document else {
             return unacceptable().into_response();
         };
         let mut response = document.answer(&headers);
         let headers = response.headers_mut();
-        if documents.len() > 1 {
+        if aggregated.is_some() {
             headers.insert(VARY, HeaderValue::from_static("Accept"));
         }
-        if version.is_some() {
+        if !std::ptr::eq(document, &plain) {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         }
         response
@@ -159,13 +121,13 @@ fn serve(router: Router, path: &str, documents: Documents) -> Router {
 }
 
 /// Describes a group in plain discovery.
-fn describe(group: &Group<'_>) -> Value {
-    let versions = group.versions.iter().map(|(version, resources)| {
+fn describe((name, versions): &Group<'_>) -> Value {
+    let versions = versions.iter().map(|(version, resources)| {
         json!({"groupVersion": resources[0].api_version(), "version": version})
     });
     let versions: Vec<Value> = versions.collect();
     let preferred = versions.first().cloned().unwrap_or_default();
-    json!({"name": group.name, "versions": versions, "preferredVersion": preferred})
+    json!({"name": name, "versions": versions, "preferredVersion": preferred})
 }
 
 /// Describes a resource in plain discovery.
@@ -180,7 +142,7 @@ fn describe_resource(resource: &ResourceInfo) -> Value {
 }
 
 /// Describes a group in aggregated discovery.
-fn aggregate(group: &Group<'_>) -> Value {
+fn aggregate((name, versions): &Group<'_>) -> Value {
     let resource = |resource: &&ResourceInfo| {
         let description = json!({
             "resource": resource.plural,
@@ -194,11 +156,11 @@ fn aggregate(group: &Group<'_>) -> Value {
         });
         with_names(description, resource)
     };
-    let versions = group.versions.iter().map(|(version, resources)| {
+    let versions = versions.iter().map(|(version, resources)| {
         let resources: Vec<Value> = resources.iter().map(resource).collect();
         json!({"version": version, "resources": resources, "freshness": "Current"})
     });
-    json!({"metadata": {"name": group.name}, "versions": versions.collect::<Vec<_>>()})
+    json!({"metadata": {"name": name}, "versions": versions.collect::<Vec<_>>()})
 }
 
 /// Adds the verbs, the short names and the categories.

@@ -2,15 +2,15 @@
 //! schemas. `tests/e2e/compare_with_custom_resource` compares the descriptions with those of the
 //! kube-apiserver.
 
-use super::discovery::{V2, V2_BETA1, routes};
+use super::discovery::{V2, routes};
 use super::openapi;
-use crate::Model;
+use crate::Typed;
 use crate::serve::VersionInfo;
 use crate::serve::resource::ResourceInfo;
-use crate::store::{Key, Rv};
 use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
+use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -36,12 +36,13 @@ async fn get(path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, Va
 
 #[tokio::test]
 async fn the_accept_header_selects_plain_or_aggregated_discovery() {
-    let both = format!("{V2},{V2_BETA1},application/json");
+    let old = V2.replace("v2", "v2beta1") + ",application/json";
+    let both = format!("{V2},{old}");
     for (accept, content_type, version) in [
         ("*/*", "application/json", "v1"),
         ("application/json", "application/json", "v1"),
         (V2, V2, "apidiscovery.k8s.io/v2"),
-        (V2_BETA1, V2_BETA1, "apidiscovery.k8s.io/v2beta1"),
+        (&old, "application/json", "v1"),
         (&both, V2, "apidiscovery.k8s.io/v2"),
     ] {
         let (code, headers, body) = get("/apis", &[("accept", accept)]).await;
@@ -92,31 +93,6 @@ async fn plain_and_aggregated_discovery_have_the_names_of_a_resource() {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct NoObjects;
-
-impl Model for NoObjects {
-    type Object = ();
-    type Context = ();
-    type Group = ();
-
-    fn group(_: &Key, (): &()) -> Option<()> {
-        None
-    }
-
-    fn append_json((): &(), _: Rv, _: &mut Vec<u8>) {}
-
-    fn append_metadata((): &(), _: Rv, _: &mut Vec<u8>) {}
-
-    fn label<'a>((): &'a (), _: &str) -> Option<&'a str> {
-        None
-    }
-
-    fn bytes((): &()) -> usize {
-        0
-    }
-}
-
 /// `kubectl apply` and `kubectl create` request the document in Protocol Buffers before they send
 /// an object. If the request fails, they do not send the object, and the user does not see the
 /// refusal.
@@ -127,7 +103,7 @@ async fn kubectl_gets_an_empty_document_of_openapi_v2() {
         (protobuf, "\n\u{3}2.0"),
         ("application/json", "\"swagger\":\"2.0\""),
     ] {
-        let router = openapi::routes::<NoObjects>("notes", &VersionInfo::default(), &[]);
+        let router = openapi::routes::<Typed<ConfigMap>>("notes", &VersionInfo::default(), &[]);
         let request = Request::get("/openapi/v2").header("accept", accept);
         let answer = router
             .oneshot(request.body(Body::empty()).unwrap())

@@ -11,7 +11,7 @@ use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
 use crate::serve::hooks::{Hooks, ListVersion, Read};
 use crate::serve::request::Query;
-use crate::serve::request::list_options::Options;
+use crate::serve::request::list_options::checked_selector;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
@@ -91,19 +91,18 @@ struct ListRange {
 
 impl ListRange {
     /// Parses the options. `single` is true if the list can have at most one object.
-    fn of<M: Model>(
-        query: &Query,
-        options: &Options<'_, M>,
-        single: bool,
-    ) -> Result<Self, ErrorStatus> {
+    fn of(query: &Query, single: bool) -> Result<Self, ErrorStatus> {
         // As in the kube-apiserver, the option `limit` is ignored for the resourceVersion "0", but
         // not for other spellings of zero, such as "00". `limit` is also ignored if the list can
         // have at most one object.
-        let is_zero = options.version == "0";
-        let limit = options.limit.filter(|_| !is_zero && !single);
-        if !options.continue_token.is_empty() {
-            let token = ContinueToken::decode(options.continue_token)?;
-            if !is_zero && !options.version.is_empty() {
+        let is_zero = query.text("resourceVersion") == "0";
+        let limit = query.number("limit")?.filter(|limit| *limit > 0);
+        let limit = limit.and_then(|limit| usize::try_from(limit).ok());
+        let limit = limit.filter(|_| !is_zero && !single);
+        let token = query.text("continue");
+        if !token.is_empty() {
+            let token = ContinueToken::decode(token)?;
+            if !is_zero && !query.text("resourceVersion").is_empty() {
                 return Err(ErrorStatus::bad_request(
                     "specifying resource version is not allowed when using continue",
                 ));
@@ -119,7 +118,7 @@ impl ListRange {
             });
         }
         let rv = query.resource_version()?;
-        let version = match (options.version_match, rv) {
+        let version = match (query.text("resourceVersionMatch"), rv) {
             ("Exact", Some(rv)) if rv > 0 => ReadVersion::Exact(Rv(rv)),
             ("", Some(rv)) if rv > 0 && limit.is_some() => ReadVersion::Exact(Rv(rv)),
             _ => ReadVersion::Latest,
@@ -142,8 +141,8 @@ pub async fn list<M: Model>(
 ) -> Result<Response, ErrorStatus> {
     let (request, query) = (read.request, read.query);
     let form = negotiate(read.headers, query)?;
-    let options = Options::of(query, resource, false)?;
-    let mut scope = options.selector.scope(&request.namespace, resource);
+    let selector = checked_selector(query, resource, false)?;
+    let mut scope = selector.scope(&request.namespace, resource);
     if let Some(hooks) = peer {
         scope = hooks.scope_of_peer(&resource.info, scope);
     }
@@ -152,8 +151,7 @@ pub async fn list<M: Model>(
     // namespace in the field selector does not count.
     let has_one_namespace = !request.namespace.is_empty() || !resource.info.namespaced;
     let single = has_one_namespace && matches!(scope, Scope::Object(_));
-    let range = ListRange::of(query, &options, single)?;
-    let selector = options.selector;
+    let range = ListRange::of(query, single)?;
     let reader = &resource.reader;
     wait_until_reached(reader, range.min_version).await?;
     let (rv, mut entries) = reader

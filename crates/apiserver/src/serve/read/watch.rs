@@ -24,7 +24,7 @@ use crate::serve::REQUEST_TIMEOUT;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
 use crate::serve::hooks::{Hooks, Read};
-use crate::serve::request::list_options::Options;
+use crate::serve::request::list_options::checked_selector;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
 use crate::serve::request::selectors::Selector;
 use crate::serve::resource::Resource;
@@ -78,11 +78,10 @@ pub fn watch<M: Model>(
     // checked like the options of a list. If the query also has the option `watch`, they are
     // checked like the options of a watch.
     let by_path = request.legacy_watch && !query.flag("watch");
-    let options = Options::of(query, resource, !by_path)?;
-    let plan = WatchPlan::of(query, &options, by_path)?;
-    let mut selector = options.selector;
+    let mut selector = checked_selector(query, resource, !by_path)?;
+    let plan = WatchPlan::of(query, by_path)?;
     if !request.name.is_empty() {
-        selector.require_name(&request.name)?;
+        selector.require_name(&request.name, resource)?;
     }
     let mut scope = selector.scope(&request.namespace, resource);
     if let Some(hooks) = peer {

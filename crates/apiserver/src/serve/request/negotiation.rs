@@ -100,9 +100,10 @@ impl<'a> AcceptClause<'a> {
         self.as_kind.is_empty() && self.group.is_empty() && self.version.is_empty()
     }
 
-    /// Returns the requested version of a kind. None if the client does not request this kind.
-    pub fn version_of(&self, group: &str, kind: &str) -> Option<&'a str> {
-        (self.group == group && self.as_kind == kind).then_some(self.version)
+    /// Returns true if the client requests aggregated discovery.
+    pub fn is_aggregated(&self) -> bool {
+        let requested = (self.group, self.version, self.as_kind);
+        requested == ("apidiscovery.k8s.io", "v2", "APIGroupDiscoveryList")
     }
 
     /// Returns the form of objects that the client requests. None if the server does not support

@@ -1,19 +1,17 @@
 //! Determines the start, the bookmarks and the duration of a watch from its options.
 
-use crate::Model;
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::request::Query;
-use crate::serve::request::list_options::Options;
 use crate::store::Rv;
 use std::time::Duration;
 
 /// Shortest duration in seconds of a watch without the option `timeoutSeconds`. The duration is
 /// random: at least 30 minutes, and less than 60 minutes. So watches that started together do not
 /// end together.
-pub(super) const MIN_DEFAULT_SECONDS: u64 = 1800;
+const MIN_DEFAULT_SECONDS: u64 = 1800;
 /// Longest duration of a watch in seconds: one year. A longer `timeoutSeconds` counts as one year.
 /// Without a limit, the computation of the end time could overflow.
-pub(super) const MAX_SECONDS: u64 = 365 * 24 * 3600;
+const MAX_SECONDS: u64 = 365 * 24 * 3600;
 
 /// The point at which a watch starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,18 +40,12 @@ pub(super) struct WatchPlan {
 impl WatchPlan {
     /// Evaluates the options. `by_path` is true if the request has a deprecated path with `/watch/`
     /// and does not have the option `watch`.
-    pub(super) fn of<M: Model>(
-        query: &Query,
-        options: &Options<'_, M>,
-        by_path: bool,
-    ) -> Result<Self, ErrorStatus> {
-        let initial = options.send_initial_events;
+    pub(super) fn of(query: &Query, by_path: bool) -> Result<Self, ErrorStatus> {
+        let initial = query.optional_flag("sendInitialEvents");
         let rv = query.resource_version()?.filter(|rv| *rv > 0).map(Rv);
-        let duration = match options.timeout_seconds {
-            None => Duration::from_secs(MIN_DEFAULT_SECONDS + random_below(MIN_DEFAULT_SECONDS)),
-            Some(seconds) => {
-                Duration::from_secs(u64::try_from(seconds).unwrap_or(0).min(MAX_SECONDS))
-            }
+        let seconds = match query.number("timeoutSeconds")?.unwrap_or(0) {
+            0 => MIN_DEFAULT_SECONDS + random_below(MIN_DEFAULT_SECONDS),
+            seconds => u64::try_from(seconds).unwrap_or(0).min(MAX_SECONDS),
         };
         Ok(Self {
             start: match (initial, rv) {
@@ -66,8 +58,9 @@ impl WatchPlan {
             // Without the option `sendInitialEvents`, the kube-apiserver sends this bookmark only
             // if the resourceVersion is empty or `0`, and `by_path` is false. This server does the
             // same.
-            marks_initial_end: initial.unwrap_or(!by_path && matches!(options.version, "" | "0")),
-            duration,
+            marks_initial_end: initial
+                .unwrap_or(!by_path && matches!(query.text("resourceVersion"), "" | "0")),
+            duration: Duration::from_secs(seconds),
         })
     }
 }

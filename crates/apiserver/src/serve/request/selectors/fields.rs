@@ -6,23 +6,16 @@ use crate::auth::{SelectorOperator, SelectorRequirement};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::resource::{Resource, SelectableField};
 use crate::store::Entry;
-use std::mem::discriminant;
 
-/// The source of a field's value in an entry of the store.
-#[derive(Clone, Debug)]
-pub enum FieldSource<M: Model> {
-    /// The field `metadata.name`.
-    Name,
-    /// The field `metadata.namespace`.
-    Namespace,
-    /// Another selectable field of the resource.
-    Other(SelectableField<M>),
-}
+pub const NAME: &str = "metadata.name";
+pub const NAMESPACE: &str = "metadata.namespace";
 
 /// One requirement of a field selector, after its field was looked up in the resource.
 #[derive(Clone, Debug)]
 pub struct ResolvedFieldRequirement<M: Model> {
-    source: FieldSource<M>,
+    key: String,
+    /// The field. None for the name and the namespace, which are in the key of the store.
+    field: Option<SelectableField<M>>,
     equal: bool,
     value: String,
 }
@@ -92,53 +85,46 @@ impl<M: Model> ResolvedFieldRequirement<M> {
         requirement: SelectorRequirement,
         resource: &Resource<M>,
     ) -> Result<Self, ErrorStatus> {
-        let source = match requirement.key.as_str() {
-            "metadata.name" => FieldSource::Name,
-            "metadata.namespace" if resource.info.namespaced => FieldSource::Namespace,
-            field => {
-                let mut known = resource.fields.iter();
-                let known = known.find(|(name, _)| *name == field);
-                let unknown = || format!("field label not supported: {field}");
-                let known = known.ok_or_else(|| ErrorStatus::bad_request(unknown()))?;
-                FieldSource::Other(known.1.clone())
+        let field = match &*requirement.key {
+            NAME => None,
+            NAMESPACE if resource.info.namespaced => None,
+            key => {
+                let known = resource.fields.iter().find(|(name, _)| *name == key);
+                let unknown = || format!("field label not supported: {key}");
+                Some(
+                    known
+                        .ok_or_else(|| ErrorStatus::bad_request(unknown()))?
+                        .1
+                        .clone(),
+                )
             }
         };
         Ok(Self {
-            source,
+            key: requirement.key,
+            field,
             equal: requirement.operator == SelectorOperator::In,
             value: requirement.values.into_iter().next().unwrap_or_default(),
         })
     }
 
-    /// Creates the requirement `metadata.name=NAME`.
-    pub fn name(name: &str) -> Self {
-        Self {
-            source: FieldSource::Name,
-            equal: true,
-            value: name.to_owned(),
-        }
-    }
-
     /// Returns true if the object fulfils the requirement. An absent field counts as empty.
     pub fn matches(&self, entry: &Entry<M>) -> bool {
-        let key = entry.key();
-        let is_equal = match &self.source {
-            FieldSource::Name => *key.name == *self.value,
-            FieldSource::Namespace => key.object_namespace() == self.value,
-            FieldSource::Other(field) => field.has_value(entry.object(), &self.value),
+        let is_equal = match &self.field {
+            Some(field) => field.has_value(entry.object(), &self.value),
+            None if self.key == NAME => *entry.key().name == *self.value,
+            None => entry.key().object_namespace() == self.value,
         };
         is_equal == self.equal
     }
 
-    /// Returns the value that this requirement prescribes for the field `wanted`. Examples, if
-    /// `wanted` is the name:
+    /// Returns the value that this requirement prescribes for the field `key`. Examples, if `key` is
+    /// the name:
     ///
     /// - `metadata.name=a` gives `a`.
     /// - `metadata.name!=a` and `metadata.namespace=a` give None.
     /// - `metadata.name=` gives None, because the store cannot look up an empty name.
-    pub fn required_value(&self, wanted: &FieldSource<M>) -> Option<&str> {
-        let is_wanted = discriminant(&self.source) == discriminant(wanted);
-        (is_wanted && self.equal && !self.value.is_empty()).then_some(&self.value)
+    pub fn required_value(&self, key: &str) -> Option<&str> {
+        (self.key == key && self.equal && !self.value.is_empty()).then_some(&self.value)
     }
 }
 

@@ -46,145 +46,118 @@ const MAX_PREFIX: usize = 253;
 
 /// Parses a label selector as Kubernetes does. Returns a 400 if it is not valid.
 pub fn parse(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
-    let parsed = Parser { rest: text }.parse_selector();
-    let mut requirements = parsed
+    let mut requirements = parse_requirements(text)
         .map_err(|why| ErrorStatus::bad_request(format!("unable to parse requirement: {why}")))?;
     requirements.sort_by(|a, b| a.key.cmp(&b.key));
     Ok(requirements)
 }
 
-/// A word or a sign of a selector. The text is empty at the end of the selector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token<'a> {
-    Word(&'a str),
-    Sign(&'a str),
-}
-
-const END: Token<'_> = Token::Sign("");
-
-struct Parser<'a> {
-    rest: &'a str,
-}
-
-impl<'a> Parser<'a> {
-    fn next(&mut self) -> Token<'a> {
-        let is_space = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
-        let is_sign = |c: char| matches!(c, ',' | '(' | ')' | '!' | '=' | '<' | '>');
-        let text = self.rest.trim_start_matches(is_space);
-        let length = match text.chars().next() {
-            None => 0,
-            Some(_) if text.starts_with("==") || text.starts_with("!=") => 2,
-            Some(first) if is_sign(first) => 1,
-            Some(_) => text
-                .find(|c: char| is_sign(c) || is_space(c))
-                .unwrap_or(text.len()),
-        };
-        let (token, rest) = text.split_at(length);
-        self.rest = rest;
-        if token.chars().all(is_sign) {
-            Token::Sign(token)
-        } else {
-            Token::Word(token)
-        }
+fn parse_requirements(mut rest: &str) -> Result<Vec<SelectorRequirement>, String> {
+    let mut requirements = Vec::new();
+    if peek(rest).is_empty() {
+        return Ok(requirements);
     }
-
-    fn peek(&self) -> Token<'a> {
-        Parser { rest: self.rest }.next()
-    }
-
-    fn parse_selector(&mut self) -> Result<Vec<SelectorRequirement>, String> {
-        let mut requirements = Vec::new();
-        if self.peek() == END {
-            return Ok(requirements);
-        }
-        loop {
-            requirements.push(self.parse_requirement()?);
-            match self.next() {
-                END => return Ok(requirements),
-                Token::Sign(",") => {}
-                other => return Err(unexpected(other, "',' or the end")),
-            }
-        }
-    }
-
-    fn parse_requirement(&mut self) -> Result<SelectorRequirement, String> {
-        let mut token = self.next();
-        let is_absent = token == Token::Sign("!");
-        if is_absent {
-            token = self.next();
-        }
-        let Token::Word(key) = token else {
-            return Err(unexpected(token, "a label key"));
-        };
-        if !is_key(key) {
-            return Err(format!("{key:?} is not a label key"));
-        }
-        let (operator, values) = if is_absent {
-            (SelectorOperator::DoesNotExist, BTreeSet::new())
-        } else if matches!(self.peek(), END | Token::Sign(",")) {
-            (SelectorOperator::Exists, BTreeSet::new())
-        } else {
-            match self.next() {
-                Token::Sign("=" | "==") => (SelectorOperator::In, [self.parse_value()?].into()),
-                Token::Sign("!=") => (SelectorOperator::NotIn, [self.parse_value()?].into()),
-                Token::Sign(">") => (SelectorOperator::GreaterThan, self.parse_number()?),
-                Token::Sign("<") => (SelectorOperator::LessThan, self.parse_number()?),
-                Token::Word("in") => (SelectorOperator::In, self.parse_values()?),
-                Token::Word("notin") => (SelectorOperator::NotIn, self.parse_values()?),
-                other => return Err(unexpected(other, "in, notin, =, ==, !=, < or >")),
-            }
-        };
-        Ok(SelectorRequirement {
-            key: key.to_owned(),
-            operator,
-            values: values.into_iter().collect(),
-        })
-    }
-
-    /// Parses a value. A missing value is the empty value.
-    fn parse_value(&mut self) -> Result<String, String> {
-        let value = match self.peek() {
-            Token::Word(value) => {
-                self.next();
-                value
-            }
-            END | Token::Sign("," | ")") => "",
-            other @ Token::Sign(_) => return Err(unexpected(other, "a label value")),
-        };
-        if !value.is_empty() && !is_name(value) {
-            return Err(format!("{value:?} is not a label value"));
-        }
-        Ok(value.to_owned())
-    }
-
-    fn parse_number(&mut self) -> Result<BTreeSet<String>, String> {
-        let value = self.parse_value()?;
-        if value.parse::<i64>().is_err() {
-            return Err(format!("{value:?} is not an integer, which < and > need"));
-        }
-        Ok([value].into())
-    }
-
-    fn parse_values(&mut self) -> Result<BTreeSet<String>, String> {
-        let token = self.next();
-        if token != Token::Sign("(") {
-            return Err(unexpected(token, "'('"));
-        }
-        let mut values = BTreeSet::new();
-        loop {
-            values.insert(self.parse_value()?);
-            match self.next() {
-                Token::Sign(",") => {}
-                Token::Sign(")") => return Ok(values),
-                other => return Err(unexpected(other, "',' or ')'")),
-            }
+    loop {
+        requirements.push(requirement(&mut rest)?);
+        match next(&mut rest) {
+            "" => return Ok(requirements),
+            "," => {}
+            other => return Err(format!("found {other:?}, expected: ',' or the end")),
         }
     }
 }
 
-fn unexpected(found: Token<'_>, expected: &str) -> String {
-    let (Token::Word(found) | Token::Sign(found)) = found;
-    format!("found {found:?}, expected: {expected}")
+/// Removes the next word or sign from `rest`, and returns it. Returns an empty text at the end of the
+/// selector.
+fn next<'a>(rest: &mut &'a str) -> &'a str {
+    let is_space = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
+    let is_sign = |c: char| matches!(c, ',' | '(' | ')' | '!' | '=' | '<' | '>');
+    let text = rest.trim_start_matches(is_space);
+    let word = text.find(|c: char| is_sign(c) || is_space(c));
+    let length = match word.unwrap_or(text.len()) {
+        0 if text.starts_with("==") || text.starts_with("!=") => 2,
+        0 => text.len().min(1),
+        length => length,
+    };
+    let (token, after) = text.split_at(length);
+    *rest = after;
+    token
+}
+
+fn peek(mut rest: &str) -> &str {
+    next(&mut rest)
+}
+
+fn requirement(rest: &mut &str) -> Result<SelectorRequirement, String> {
+    use SelectorOperator::{DoesNotExist, Exists, GreaterThan, In, LessThan, NotIn};
+    let mut key = next(rest);
+    let is_absent = key == "!";
+    if is_absent {
+        key = next(rest);
+    }
+    if !is_key(key) {
+        return Err(format!("{key:?} is not a label key"));
+    }
+    let (operator, values) = if is_absent {
+        (DoesNotExist, BTreeSet::new())
+    } else if matches!(peek(rest), "" | ",") {
+        (Exists, BTreeSet::new())
+    } else {
+        match next(rest) {
+            "=" | "==" => (In, [value(rest)?].into()),
+            "!=" => (NotIn, [value(rest)?].into()),
+            ">" => (GreaterThan, number(rest)?),
+            "<" => (LessThan, number(rest)?),
+            "in" => (In, values(rest)?),
+            "notin" => (NotIn, values(rest)?),
+            other => {
+                return Err(format!(
+                    "found {other:?}, expected: in, notin, =, ==, !=, < or >"
+                ));
+            }
+        }
+    };
+    Ok(SelectorRequirement {
+        key: key.to_owned(),
+        operator,
+        values: values.into_iter().collect(),
+    })
+}
+
+/// Parses a value. A missing value is the empty value.
+fn value(rest: &mut &str) -> Result<String, String> {
+    let value = match peek(rest) {
+        "" | "," | ")" => "",
+        _ => next(rest),
+    };
+    if !value.is_empty() && !is_name(value) {
+        return Err(format!("{value:?} is not a label value"));
+    }
+    Ok(value.to_owned())
+}
+
+fn number(rest: &mut &str) -> Result<BTreeSet<String>, String> {
+    let value = value(rest)?;
+    if value.parse::<i64>().is_err() {
+        return Err(format!("{value:?} is not an integer, which < and > need"));
+    }
+    Ok([value].into())
+}
+
+fn values(rest: &mut &str) -> Result<BTreeSet<String>, String> {
+    let mut values = BTreeSet::new();
+    let mut sign = next(rest);
+    if sign != "(" {
+        return Err(format!("found {sign:?}, expected: '('"));
+    }
+    while sign != ")" {
+        values.insert(value(rest)?);
+        sign = next(rest);
+        if !matches!(sign, "," | ")") {
+            return Err(format!("found {sign:?}, expected: ',' or ')'"));
+        }
+    }
+    Ok(values)
 }
 
 /// Returns true for a label key: a name, which can have a DNS subdomain and a slash before it.

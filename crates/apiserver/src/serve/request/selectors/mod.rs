@@ -50,18 +50,25 @@ impl<M: Model> Selector<M> {
     /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
     /// contains a name. Returns a 400 if the request has a field selector that does not require the
     /// same name.
-    pub fn require_name(&mut self, name: &str) -> Result<(), ErrorStatus> {
-        let requires_name = |field: &fields::ResolvedFieldRequirement<M>| {
-            field.required_value(&fields::FieldSource::Name) == Some(name)
-        };
-        if !self.fields.is_empty() && !self.fields.iter().any(requires_name) {
+    pub fn require_name(&mut self, name: &str, resource: &Resource<M>) -> Result<(), ErrorStatus> {
+        if !self.fields.is_empty() && self.required_value(fields::NAME) != Some(name) {
             return Err(ErrorStatus::bad_request(
                 "fieldSelector metadata.name doesn't match requested name",
             ));
         }
-        self.fields
-            .push(fields::ResolvedFieldRequirement::name(name));
+        let requirement = SelectorRequirement {
+            key: fields::NAME.to_owned(),
+            operator: SelectorOperator::In,
+            values: vec![name.to_owned()],
+        };
+        let requirement = fields::ResolvedFieldRequirement::of(requirement, resource)?;
+        self.fields.push(requirement);
         Ok(())
+    }
+
+    fn required_value(&self, key: &str) -> Option<&str> {
+        let mut fields = self.fields.iter();
+        fields.find_map(|field| field.required_value(key))
     }
 
     /// Returns true if the selector has no requirements. Such a selector selects all objects.
@@ -81,20 +88,15 @@ impl<M: Model> Selector<M> {
     /// one namespace or all objects of the resource. `namespace` is the namespace in the path, or
     /// empty if the path has no namespace.
     pub fn scope(&self, namespace: &str, resource: &Resource<M>) -> Scope {
-        let field = |wanted| {
-            self.fields
-                .iter()
-                .find_map(|field| field.required_value(wanted).map(str::to_owned))
-        };
         let namespace = if namespace.is_empty() && resource.info.namespaced {
-            field(&fields::FieldSource::Namespace)
+            self.required_value(fields::NAMESPACE)
         } else {
-            Some(namespace.to_owned())
+            Some(namespace)
         };
-        match (namespace, field(&fields::FieldSource::Name)) {
-            (Some(namespace), Some(name)) => Scope::Object(resource.key(&namespace, &name)),
+        match (namespace, self.required_value(fields::NAME)) {
+            (Some(namespace), Some(name)) => Scope::Object(resource.key(namespace, name)),
             (Some(namespace), None) if resource.info.namespaced => {
-                Scope::Namespace(resource.key(&namespace, "").namespace)
+                Scope::Namespace(resource.key(namespace, "").namespace)
             }
             _ => Scope::Collection(resource.collection),
         }
