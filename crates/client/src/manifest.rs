@@ -3,7 +3,7 @@
 //! `apiVersion`, `kind` or `metadata.name`, [`read`] refuses the whole manifest. The error contains
 //! the position of this object.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 /// Maximum number of objects in one file, including the items of lists. A file with more objects is
 /// refused. The limit is enough for the output of `kubectl get` for one kind in a large cluster.
@@ -165,86 +165,66 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, Stri
         },
     };
     serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        let line = error
-            .location()
-            .map(|at| format!("line {}, column {}: ", at.line(), at.column()));
+        // The first line has the position and the message, such as `error: line 2 column 4: …`.
         let text = error.to_string();
         let text = text.lines().next().unwrap_or_default();
         if text.contains("budget breached: Nodes") {
             return (u64::MAX, too_much_memory());
         }
-        // The parser's text already begins with the position, such as `error: line 2 column 4: `.
-        // This prefix is removed.
-        let own = error
-            .location()
-            .map(|at| format!("error: line {} column {}: ", at.line(), at.column()));
-        let text = own.map_or(text, |own| text.strip_prefix(&own).unwrap_or(text));
-        let number = error.location().map_or(0, |at| at.line());
-        (number, format!("{}{text}", line.unwrap_or_default()))
+        let line = error.location().map_or(0, |at| at.line());
+        (line, text.trim_start_matches("error: ").to_owned())
     })
 }
 
 /// Appends the objects in one document to `objects`. If an item of a list is invalid, returns an
 /// error. In this case, `objects` contains the items before the invalid item.
-pub fn append_objects(document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
-    let mut document = match document {
-        // An empty document is allowed, for example between two separators.
-        Value::Null => return Ok(()),
-        Value::Object(document) => document,
-        _ => return Err("not an object".into()),
-    };
-    let kind = text(&document, "kind").ok_or("kind is missing")?;
-    let api_version = text(&document, "apiVersion").ok_or("apiVersion is missing")?;
-    if kind.ends_with("List")
-        && let Some(Value::Array(items)) = document.get_mut("items")
-    {
-        for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
-            // In a list from a kube-apiserver, such as a `PodList`, the items lack `kind` and
-            // `apiVersion`.
-            if let (Some(item), Some(of)) = (
-                item.as_object_mut(),
-                kind.strip_suffix("List").filter(|k| !k.is_empty()),
-            ) {
-                item.entry("kind").or_insert_with(|| of.into());
-                item.entry("apiVersion")
-                    .or_insert_with(|| api_version.clone().into());
-            }
-            append_object(item, objects).map_err(|why| format!("item {index}: {why}"))?;
-        }
+pub fn append_objects(mut document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+    // An empty document is allowed, for example between two separators.
+    if document.is_null() {
         return Ok(());
     }
-    append_object(Value::Object(document), objects)
+    let (kind, api_version) = (text(&document, "/kind"), text(&document, "/apiVersion"));
+    let of_list = kind.as_deref().and_then(|kind| kind.strip_suffix("List"));
+    let (Some(of_list), Some(Value::Array(items))) = (of_list, document.get_mut("items")) else {
+        return append_object(document, objects);
+    };
+    for (index, mut item) in std::mem::take(items).into_iter().enumerate() {
+        // In a list from a kube-apiserver, such as a `PodList`, the items lack `kind` and
+        // `apiVersion`.
+        if let Some(item) = item.as_object_mut().filter(|_| !of_list.is_empty()) {
+            item.entry("kind").or_insert_with(|| of_list.into());
+            let api_version = || api_version.clone().into();
+            item.entry("apiVersion").or_insert_with(api_version);
+        }
+        append_object(item, objects).map_err(|why| format!("item {index}: {why}"))?;
+    }
+    Ok(())
 }
 
-fn append_object(value: Value, objects: &mut Vec<Object>) -> Result<(), String> {
-    let object = value.as_object().ok_or("not an object")?;
-    let kind = text(object, "kind").ok_or("kind is missing")?;
-    let api_version = text(object, "apiVersion").ok_or("apiVersion is missing")?;
-    let metadata = object
-        .get("metadata")
-        .and_then(Value::as_object)
-        .ok_or_else(|| format!("{kind} without metadata"))?;
-    let name = text(metadata, "name").ok_or_else(|| format!("{kind} without metadata.name"))?;
-    let namespace = text(metadata, "namespace");
+fn append_object(json: Value, objects: &mut Vec<Object>) -> Result<(), String> {
+    if !json.is_object() {
+        return Err("not an object".into());
+    }
+    let kind = text(&json, "/kind").ok_or("kind is missing")?;
+    let name = text(&json, "/metadata/name");
+    let name = name.ok_or_else(|| format!("{kind} without metadata.name"))?;
     if objects.len() >= MAX_OBJECTS {
         return Err(format!("more than {MAX_OBJECTS} objects in one file"));
     }
     objects.push(Object {
-        api_version,
+        api_version: text(&json, "/apiVersion").ok_or("apiVersion is missing")?,
         kind,
-        namespace,
+        namespace: text(&json, "/metadata/namespace"),
         name,
-        json: value,
+        json,
     });
     Ok(())
 }
 
-fn text(object: &Map<String, Value>, key: &str) -> Option<String> {
-    object
-        .get(key)?
-        .as_str()
-        .filter(|text| !text.is_empty())
-        .map(Into::into)
+/// Returns the text at a JSON pointer. Returns None if it is missing or empty.
+pub(crate) fn text(json: &Value, pointer: &str) -> Option<String> {
+    let text = json.pointer(pointer)?.as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 #[cfg(test)]

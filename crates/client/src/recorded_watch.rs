@@ -11,7 +11,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::manifest::{MemoryBudget, Object};
+use crate::manifest::{MemoryBudget, Object, text};
 use crate::offline_kinds::{KnownKinds, group_and_version};
 use ifo_api::Gvr;
 use serde::Deserialize;
@@ -63,20 +63,19 @@ pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>)
     if let Err(why) = MemoryBudget::default().take_json(text) {
         return (events, vec![why]);
     }
-    let mut last: Option<f64> = None;
+    // The time of the next event without `t`.
+    let mut next = 0.0;
     for (number, value) in (1..).zip(values(text)) {
         let event = value.and_then(|value| {
-            let line: RecordedLine =
-                serde_json::from_value(value).map_err(|error| error.to_string())?;
-            let t = line
-                .t
-                .unwrap_or_else(|| last.map_or(0.0, |last| last + 1.0));
+            let line = serde_json::from_value::<RecordedLine>(value);
+            let line = line.map_err(|error| error.to_string())?;
+            let t = line.t.unwrap_or(next);
             if !(-MAX_SECONDS..=MAX_SECONDS).contains(&t) {
                 return Err(format!(
                     "t is not between -{MAX_SECONDS:e} and {MAX_SECONDS:e} seconds"
                 ));
             }
-            last = Some(t);
+            next = t + 1.0;
             event(line, t, kinds)
         });
         match event {
@@ -116,50 +115,30 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
     }
 }
 
-/// Converts one event. Returns None for a bookmark, which is not about an object.
+/// Converts one event. Returns None for a bookmark, which is not about an object. If the event does not
+/// name its resource, `kinds` finds the resource from the object's `apiVersion` and `kind`.
 fn event(line: RecordedLine, t: f64, kinds: &KnownKinds) -> Result<Option<RecordedEvent>, String> {
     let change = match line.event_type.as_str() {
         "ADDED" | "MODIFIED" => RecordedChange::Applied,
         "DELETED" => RecordedChange::Deleted,
         "BOOKMARK" => return Ok(None),
         "ERROR" => {
-            let message = line.object.get("message").and_then(Value::as_str);
-            return Err(format!(
-                "ERROR: {}",
-                message.unwrap_or("the watch ended with an error")
-            ));
+            let message = text(&line.object, "/message");
+            let message = message
+                .as_deref()
+                .unwrap_or("the watch ended with an error");
+            return Err(format!("ERROR: {message}"));
         }
         other => return Err(format!("unknown type {other:?}")),
     };
-    let (resource, object) = identify(line.resource.as_deref(), line.object, kinds)?;
-    Ok(Some(RecordedEvent {
-        t,
-        resource,
-        change,
-        object,
-    }))
-}
-
-/// Returns the resource that the object belongs to, and the object with its kind, namespace and
-/// name. `resource` is the field `resource` of the event. If the field is missing, `kinds` finds
-/// the resource from the object's `apiVersion` and `kind`.
-fn identify(
-    resource: Option<&str>,
-    json: Value,
-    kinds: &KnownKinds,
-) -> Result<(Gvr, Object), String> {
-    let text = |pointer: &str| {
-        let text = json.pointer(pointer).and_then(Value::as_str);
-        text.filter(|text| !text.is_empty()).map(str::to_owned)
-    };
-    let name = text("/metadata/name").ok_or("the object has no metadata.name")?;
-    let kind = text("/kind");
-    let own_version = || text("/apiVersion").ok_or("the object has no apiVersion");
-    let gvr = match resource {
-        None => kinds.resource(
-            &own_version()?,
-            kind.as_deref().ok_or("the object has no kind")?,
-        ),
+    let json = line.object;
+    let kind = text(&json, "/kind");
+    let own_version = || text(&json, "/apiVersion").ok_or("the object has no apiVersion");
+    let resource = match line.resource.as_deref() {
+        None => {
+            let kind = kind.as_deref().ok_or("the object has no kind")?;
+            kinds.resource(&own_version()?, kind)
+        }
         Some(resource) => {
             let (api_version, plural) = match resource.rsplit_once('/') {
                 Some((api_version, plural)) => (api_version.to_owned(), plural),
@@ -171,9 +150,8 @@ fn identify(
             };
             let (group, version) = group_and_version(&api_version);
             if version.contains('/') {
-                return Err(
-                    "resource must be group/version/plural, version/plural or plural".to_owned(),
-                );
+                let forms = "group/version/plural, version/plural or plural";
+                return Err(format!("resource must be {forms}"));
             }
             Gvr {
                 group: group.to_owned(),
@@ -183,11 +161,16 @@ fn identify(
         }
     };
     let object = Object {
-        api_version: gvr.api_version(),
+        api_version: resource.api_version(),
         kind: kind.unwrap_or_default(),
-        namespace: text("/metadata/namespace"),
-        name,
+        namespace: text(&json, "/metadata/namespace"),
+        name: text(&json, "/metadata/name").ok_or("the object has no metadata.name")?,
         json,
     };
-    Ok((gvr, object))
+    Ok(Some(RecordedEvent {
+        t,
+        resource,
+        change,
+        object,
+    }))
 }

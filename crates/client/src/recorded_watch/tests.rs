@@ -59,7 +59,7 @@ fn lines_that_are_no_events_are_reported_and_skipped() {
         (r#"{"type":"ADDED"}"#, "event 2: missing field `object`"),
         (
             r#"{"type":"ADDED","object":{}}"#,
-            "event 2: the object has no metadata.name",
+            "event 2: the object has no kind",
         ),
         (
             r#"{"type":"ERROR","object":{"message":"too old"}}"#,
