@@ -2,12 +2,13 @@
 //! a namespace, a node, a component or the cluster is idle. Activities are in the index of the
 //! operations, under separate keys.
 
-use super::cells::{CellContext, Column, SharedShortNames, columns, field, name_cell};
+use super::cells::{CellContext, Column, columns, field, name_cell};
 use crate::index::{IndexReader, Object, Resource, collection};
-use aggregated_apiserver::serve::{CellValue, ResourceInfo, any_label};
+use aggregated_apiserver::serve::{CellValue, ResourceInfo};
 use ifo_api::activity::{self, ActivityStatus};
 use ifo_api::metadata::Condition;
 use ifo_api::{LIVE_GROUP, VERSION, duration};
+use schemars::JsonSchema as _;
 
 static ACTIVITY_COLUMNS: &[Column] = columns! {
     "Name" name 0 "`namespace`, `cluster`, `component.NAME` or `node.NAME`." name_cell;
@@ -43,18 +44,14 @@ fn idle(object: &Object) -> Option<&Condition> {
 /// Returns the description of `activities` in the group `live.ifo.kubevirt.io`. `reader` is the
 /// reader of the index of the operations.
 pub fn activities(reader: IndexReader) -> Resource {
+    let info = ResourceInfo {
+        short_names: &["act"],
+        ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), activity::PLURAL, activity::KIND)
+    };
     Resource {
-        info: ResourceInfo {
-            short_names: &["act"],
-            ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), activity::PLURAL, activity::KIND)
-        },
-        schema: <activity::Activity as schemars::JsonSchema>::json_schema,
-        check_label: any_label,
         collection: collection::ACTIVITIES,
         columns: ACTIVITY_COLUMNS,
         fields: vec![field("status.idle", |it| Some(&idle(it)?.status))],
-        reader,
-        context: SharedShortNames::default(),
-        visibility: None,
+        ..Resource::new(info, activity::Activity::json_schema, reader)
     }
 }

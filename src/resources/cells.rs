@@ -13,6 +13,7 @@ use std::sync::Arc;
 pub(super) type Column = serve::Column<Model>;
 pub(super) type CellContext<'a> = serve::CellContext<'a, ArcSwap<ShortNames>>;
 pub(super) type SelectableField = serve::SelectableField<Model>;
+pub(super) type Field = (&'static str, SelectableField);
 pub(super) type FieldText = for<'a> fn(&'a Object) -> Option<&'a str>;
 
 /// The short names of kinds that discovery serves. A task of the server replaces them when they
@@ -42,9 +43,9 @@ pub(super) fn has_node(object: &Object, name: &str) -> bool {
     nodes.is_empty() && name.is_empty() || nodes.iter().any(|node| **node == *name)
 }
 
-/// Returns the selectable fields that operations and records have in common.
-pub(super) fn common_fields() -> Vec<(&'static str, SelectableField)> {
-    vec![
+/// Returns the selectable fields that operations and records have in common, and `more`.
+pub(super) fn common_fields_and<const N: usize>(more: [Field; N]) -> Vec<Field> {
+    let common = [
         field("spec.operation", operation),
         field("spec.component", component),
         field("spec.ruleSet", rule_set_name),
@@ -61,11 +62,12 @@ pub(super) fn common_fields() -> Vec<(&'static str, SelectableField)> {
         }),
         field("spec.subject.uid", |it| it.spec()?.subject.uid.as_deref()),
         ("status.nodes", SelectableField::Test(has_node)),
-    ]
+    ];
+    common.into_iter().chain(more).collect()
 }
 
 /// Creates a selectable field with one text as its value.
-pub(super) fn field(path: &'static str, text: FieldText) -> (&'static str, SelectableField) {
+pub(super) fn field(path: &'static str, text: FieldText) -> Field {
     (path, SelectableField::Text(text))
 }
 

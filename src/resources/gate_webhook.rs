@@ -11,10 +11,11 @@
 //! operation.
 
 use super::OperationHooks;
-use crate::index::{self, ReadVersion};
+use crate::index;
 use axum::Router;
-use axum::body::{Body, to_bytes};
-use axum::response::{IntoResponse, Response};
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::response::IntoResponse;
 use axum::routing::post;
 use http::{StatusCode, header};
 use ifo_api::activity;
@@ -23,7 +24,8 @@ use serde::Deserialize;
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
+use tower::limit::GlobalConcurrencyLimitLayer;
+use tower_http::timeout::TimeoutLayer;
 
 /// The path of the webhook.
 const PATH: &str = "/gate";
@@ -66,19 +68,30 @@ struct RequestedResource {
 
 /// The part of the cluster that must be idle.
 #[derive(Debug, PartialEq)]
-enum Scope<'a> {
-    Namespace(&'a str),
-    Node(&'a str),
-    Component(&'static str),
+struct Scope<'a> {
+    /// `namespace`, `node` or `component`.
+    kind: &'static str,
+    name: &'a str,
 }
 
 impl Scope<'_> {
+    /// Returns the key of the activity of this scope.
+    fn activity(&self, cluster_namespace: &str) -> index::Key {
+        match self.kind {
+            "namespace" => index::collection::ACTIVITIES.key(self.name, "namespace"),
+            kind => {
+                let name = format!("{kind}.{}", self.name);
+                index::collection::ACTIVITIES.key(cluster_namespace, name)
+            }
+        }
+    }
+
     /// Returns true if an operation in this scope may be missing because of the gap.
     fn is_affected(&self, gap: &Gap) -> bool {
-        match self {
-            Self::Namespace(name) => gap.affects(Some(name), false),
-            Self::Node(_) => true,
-            Self::Component(name) => gap.component.is_empty() || *gap.component == **name,
+        match self.kind {
+            "namespace" => gap.affects(Some(self.name), false),
+            "component" => gap.component.is_empty() || *gap.component == *self.name,
+            _ => true,
         }
     }
 }
@@ -86,27 +99,28 @@ impl Scope<'_> {
 impl Request {
     /// Returns the part of the cluster that must be idle before this request.
     fn scope(&self) -> Scope<'_> {
-        match &*self.resource.resource {
-            "nodes" => Scope::Node(&self.name),
-            "clusterversions" => Scope::Component("kubevirt"),
-            "namespaces" => Scope::Namespace(&self.name),
-            _ => Scope::Namespace(&self.namespace),
-        }
+        let (kind, name) = match &*self.resource.resource {
+            "nodes" => ("node", &*self.name),
+            "clusterversions" => ("component", "kubevirt"),
+            "namespaces" => ("namespace", &*self.name),
+            _ => ("namespace", &*self.namespace),
+        };
+        Scope { kind, name }
     }
 
-    /// Returns the status of a refusal. `kubectl drain` repeats an eviction only after a 429.
-    fn refusal(&self) -> StatusCode {
+    /// Returns the code and the reason of a refusal. `kubectl drain` repeats an eviction only after
+    /// a 429.
+    fn refusal(&self) -> (u16, &'static str) {
         if self.sub_resource == "eviction" {
-            StatusCode::TOO_MANY_REQUESTS
+            (429, "TooManyRequests")
         } else {
-            StatusCode::FORBIDDEN
+            (403, "Forbidden")
         }
     }
 }
 
 /// Returns the reason why a request must be refused. Returns None if the request is admitted.
-async fn reason(hooks: &OperationHooks, request: &Request) -> Option<String> {
-    let scope = request.scope();
+async fn reason(hooks: &OperationHooks, scope: Scope<'_>) -> Option<String> {
     let unknown = |why: &str| {
         Some(format!(
             "it is unknown whether anything is in flight: {why}"
@@ -118,21 +132,9 @@ async fn reason(hooks: &OperationHooks, request: &Request) -> Option<String> {
     if !hooks.replica_status.wait_until_current().await {
         return unknown("no leader answers, or this replica lacks its newest changes");
     }
-    let cluster = &*hooks.cluster_namespace;
-    let (namespace, name, what) = match scope {
-        Scope::Namespace(name) => (name, "namespace".to_owned(), format!("namespace {name}")),
-        Scope::Node(name) => (cluster, format!("node.{name}"), format!("node {name}")),
-        Scope::Component(name) => {
-            let what = format!("component {name}");
-            (cluster, format!("component.{name}"), what)
-        }
-    };
-    let key = index::collection::ACTIVITIES.key(namespace, &*name);
-    let listed = hooks
-        .reader
-        .list(&index::Scope::Object(key), ReadVersion::Latest);
-    let entries = listed.map(|(_, entries)| entries).unwrap_or_default();
-    let activity = entries.first().and_then(|entry| entry.object().activity());
+    let what = format!("{} {}", scope.kind, scope.name);
+    let (_, entry) = hooks.reader.get(&scope.activity(&hooks.cluster_namespace));
+    let activity = entry.as_ref().and_then(|entry| entry.object().activity());
     let Some(idle) = activity.and_then(|activity| activity.idle()) else {
         return unknown(&format!("{what} has no activity"));
     };
@@ -145,45 +147,37 @@ async fn reason(hooks: &OperationHooks, request: &Request) -> Option<String> {
     is_incomplete.then(|| format!("{what} is not idle ({})", activity::RULE_SETS_NOT_WORKING))
 }
 
-async fn answer(hooks: &OperationHooks, body: Body) -> Result<Response, StatusCode> {
-    let body = to_bytes(body, MAX_REQUEST).await;
-    let body = body.map_err(|_| StatusCode::PAYLOAD_TOO_LARGE)?;
+async fn answer(
+    State(hooks): State<Arc<OperationHooks>>,
+    body: Bytes,
+) -> Result<impl IntoResponse, StatusCode> {
     let review = serde_json::from_slice::<AdmissionReview>(&body);
     let request = review.map_err(|_| StatusCode::BAD_REQUEST)?.request;
     let mut response = json!({"uid": request.uid, "allowed": true});
-    if let Some(message) = reason(hooks, &request).await {
-        let code = request.refusal();
-        let reason = match code {
-            StatusCode::TOO_MANY_REQUESTS => "TooManyRequests",
-            _ => "Forbidden",
-        };
+    if let Some(message) = reason(&hooks, request.scope()).await {
+        let (code, reason) = request.refusal();
         response["allowed"] = json!(false);
-        response["status"] = json!({"code": code.as_u16(), "reason": reason, "message": message});
+        response["status"] = json!({"code": code, "reason": reason, "message": message});
     }
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response,
     });
     let content_type = [(header::CONTENT_TYPE, "application/json")];
-    Ok((content_type, review.to_string()).into_response())
+    Ok((content_type, review.to_string()))
 }
 
 /// Creates the route of the webhook.
 pub fn routes(hooks: Arc<OperationHooks>) -> Router {
-    let slots = Arc::new(Semaphore::new(MAX_REQUESTS));
-    let answer = move |request: http::Request<Body>| {
-        let (hooks, slots) = (Arc::clone(&hooks), Arc::clone(&slots));
-        async move {
-            let answer = async {
-                let _slot = slots.acquire().await;
-                answer(&hooks, request.into_body()).await
-            };
-            match tokio::time::timeout(TIMEOUT, answer).await {
-                Ok(answer) => answer.unwrap_or_else(IntoResponse::into_response),
-                Err(_) => StatusCode::SERVICE_UNAVAILABLE.into_response(),
-            }
-        }
-    };
-    Router::new().route(PATH, post(answer))
+    // A request waits for its turn before its body is read.
+    Router::new()
+        .route(PATH, post(answer))
+        .with_state(hooks)
+        .layer(DefaultBodyLimit::max(MAX_REQUEST))
+        .layer(GlobalConcurrencyLimitLayer::new(MAX_REQUESTS))
+        .layer(TimeoutLayer::with_status_code(
+            StatusCode::SERVICE_UNAVAILABLE,
+            TIMEOUT,
+        ))
 }
 
 #[cfg(test)]
@@ -192,20 +186,20 @@ mod tests {
 
     #[test]
     fn the_scope_of_a_request_depends_on_its_resource_and_only_evictions_can_be_repeated() {
-        for (resource, sub_resource, scope, code) in [
-            ("pods", "eviction", Scope::Namespace("a"), 429),
-            ("virtualmachinesnapshots", "", Scope::Namespace("a"), 403),
-            ("namespaces", "", Scope::Namespace("n"), 403),
-            ("nodes", "", Scope::Node("n"), 403),
-            ("clusterversions", "", Scope::Component("kubevirt"), 403),
+        for (resource, sub_resource, kind, name, code) in [
+            ("pods", "eviction", "namespace", "a", 429),
+            ("virtualmachinesnapshots", "", "namespace", "a", 403),
+            ("namespaces", "", "namespace", "n", 403),
+            ("nodes", "", "node", "n", 403),
+            ("clusterversions", "", "component", "kubevirt", 403),
         ] {
             let request = json!({
                 "uid": "u", "resource": {"group": "", "version": "v1", "resource": resource},
                 "subResource": sub_resource, "name": "n", "namespace": "a", "object": {"spec": 1},
             });
             let request: Request = serde_json::from_value(request).expect("the request is valid");
-            assert_eq!(request.scope(), scope);
-            assert_eq!(request.refusal().as_u16(), code, "{resource}");
+            assert_eq!(request.scope(), Scope { kind, name });
+            assert_eq!(request.refusal().0, code, "{resource}");
         }
     }
 }

@@ -1,13 +1,14 @@
 //! Describes the resource `inflightoperations`: its columns and selectable fields.
 
 use super::cells::{
-    CellContext, Column, SharedShortNames, age, check_label, columns, common_fields, component,
-    field, initiator, kind, message, name_cell, operation, rule_set_name, state_name,
-    status_reason, subject, time_text,
+    CellContext, Column, age, check_label, columns, common_fields_and, component, field, initiator,
+    kind, message, name_cell, operation, rule_set_name, state_name, status_reason, subject,
+    time_text,
 };
 use crate::index::{IndexReader, Object, Resource, collection};
 use aggregated_apiserver::serve::{CellValue, ResourceInfo};
 use ifo_api::{LIVE_GROUP, VERSION, live};
+use schemars::JsonSchema as _;
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
@@ -107,28 +108,21 @@ fn shortened(message: &str) -> Cow<'_, str> {
 /// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`. While
 /// the caller sets no short names, tables show whole kinds.
 pub fn inflight_operations(reader: IndexReader) -> Resource {
+    let info = ResourceInfo {
+        short_names: &["ifo", "ifos"],
+        ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), live::PLURAL, live::KIND)
+    };
     Resource {
-        info: ResourceInfo {
-            short_names: &["ifo", "ifos"],
-            ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), live::PLURAL, live::KIND)
-        },
-        schema: <live::InFlightOperation as schemars::JsonSchema>::json_schema,
         check_label,
         collection: collection::OPERATIONS,
         columns: LIVE_COLUMNS,
-        fields: {
-            let mut fields = common_fields();
-            fields.extend([
-                field("status.phase", phase),
-                field("status.state", state_name),
-                field("status.conditions.Overdue", |it| condition(it, "Overdue")),
-                field("status.conditions.Stalled", |it| condition(it, "Stalled")),
-            ]);
-            fields
-        },
-        reader,
-        context: SharedShortNames::default(),
-        visibility: None,
+        fields: common_fields_and([
+            field("status.phase", phase),
+            field("status.state", state_name),
+            field("status.conditions.Overdue", |it| condition(it, "Overdue")),
+            field("status.conditions.Stalled", |it| condition(it, "Stalled")),
+        ]),
+        ..Resource::new(info, live::InFlightOperation::json_schema, reader)
     }
 }
 

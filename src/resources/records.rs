@@ -2,14 +2,15 @@
 //! index of the operations, under separate keys.
 
 use super::cells::{
-    CellContext, Column, SharedShortNames, check_label, columns, common_fields, component, field,
-    initiator, kind, message, name_cell, operation, rule_set_name, state_name, status_reason,
-    subject, time_text,
+    CellContext, Column, check_label, columns, common_fields_and, component, field, initiator,
+    kind, message, name_cell, operation, rule_set_name, state_name, status_reason, subject,
+    time_text,
 };
 use crate::index::{IndexReader, Object, Resource, collection};
 use aggregated_apiserver::serve::{CellValue, ResourceInfo};
 use ifo_api::live::{Expected, ExpectedSource};
 use ifo_api::{LIVE_GROUP, VERSION, duration, record};
+use schemars::JsonSchema as _;
 
 /// The columns. The name is long and has no meaning for people, so only the wide table shows it.
 static RECORD_COLUMNS: &[Column] = columns! {
@@ -59,27 +60,20 @@ fn usual_text(expected: &Expected) -> String {
 /// Returns the description of `operationrecords` in the group `live.ifo.kubevirt.io`. `reader` is
 /// the reader of the index of the operations.
 pub fn operation_records(reader: IndexReader) -> Resource {
+    let info = ResourceInfo {
+        verbs: &["get", "list"],
+        short_names: &["opr"],
+        ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), record::PLURAL, record::KIND)
+    };
     Resource {
-        info: ResourceInfo {
-            verbs: &["get", "list"],
-            short_names: &["opr"],
-            ..ResourceInfo::namespaced((LIVE_GROUP, VERSION), record::PLURAL, record::KIND)
-        },
-        schema: <record::OperationRecord as schemars::JsonSchema>::json_schema,
         check_label,
         collection: collection::RECORDS,
         columns: RECORD_COLUMNS,
-        fields: {
-            let mut fields = common_fields();
-            fields.extend([
-                field("status.outcome", state_name),
-                field("status.reason", status_reason),
-            ]);
-            fields
-        },
-        reader,
-        context: SharedShortNames::default(),
-        visibility: None,
+        fields: common_fields_and([
+            field("status.outcome", state_name),
+            field("status.reason", status_reason),
+        ]),
+        ..Resource::new(info, record::OperationRecord::json_schema, reader)
     }
 }
 
