@@ -79,8 +79,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
         authorize: users.clone(),
         authorize_subjects: None,
     };
-    let (objects, kinds) = open_objects(&mut app, &common, &config).await?;
-    let rule_sets = open_rule_sets(&mut app, &config, &objects).await?;
+    let (objects, kinds) = open_objects(&mut app, &common, &config)?;
+    let rule_sets = open_rule_sets(&mut app, &config, &objects)?;
     let short_names = kinds::short_names(kinds);
     app.short_names_of_kinds.store(Arc::new(short_names));
     let router = app.router(access, Some(kinds), false);
@@ -127,14 +127,14 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
 /// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the scenes.
 /// Returns the objects that the rules evaluate, and the kinds of the objects that the demo serves. Of the
 /// objects in a folder, the demo serves only the Namespaces.
-async fn open_objects(
+fn open_objects(
     app: &mut App,
     common: &Common,
     config: &Demo,
 ) -> anyhow::Result<(ObjectStore, &'static [ResourceInfo])> {
     let own = &*common.cluster_operations_namespace;
     if let Some(folder) = &config.objects {
-        let objects = open(app, folder, &["default", own]).await?;
+        let objects = open(app, folder, &["default", own])?;
         return Ok((objects, kinds::KINDS_WITH_FOLDER));
     }
     let mut scenes = Scenes::open(own);
@@ -144,7 +144,7 @@ async fn open_objects(
 }
 
 /// Opens the folder of the flag `--rules`. Without this flag, returns the shipped rule sets.
-async fn open_rule_sets(
+fn open_rule_sets(
     app: &mut App,
     config: &Demo,
     objects: &ObjectStore,
@@ -154,13 +154,13 @@ async fn open_rule_sets(
         None => Ok(shipped_rules::store(|target| {
             config.objects.is_some() || matches!(objects.kind_of(target), Resolution::Served { .. })
         })),
-        Some(folder) => open(app, folder, &[]).await,
+        Some(folder) => open(app, folder, &[]),
     }
 }
 
 /// Reads a folder, and starts the task that follows its changes.
-async fn open(app: &mut App, folder: &Path, namespaces: &[&str]) -> anyhow::Result<ObjectStore> {
-    let (opened, following) = folder::open(folder, namespaces).await?;
+fn open(app: &mut App, folder: &Path, namespaces: &[&str]) -> anyhow::Result<ObjectStore> {
+    let (opened, following) = folder::open(folder, namespaces)?;
     app.tasks.start("folder", following);
     Ok(opened)
 }

@@ -1,7 +1,7 @@
 //! Answers the question of a client what its user may do (`SelfSubjectAccessReview`), as a
 //! kube-apiserver does. `kubectl auth can-i` and k9s ask it, in protobuf. They accept JSON as the answer.
 
-use super::users::DemoUsers;
+use super::users::{DemoUser, DemoUsers, READ_VERBS};
 use aggregated_apiserver::auth::bearer_token;
 use aggregated_apiserver::serve::ErrorStatus;
 use axum::Router;
@@ -14,8 +14,6 @@ use serde_json::{Value, json};
 use std::future::ready;
 use std::sync::Arc;
 
-/// The first bytes of an object in Kubernetes' protobuf encoding.
-const PROTOBUF: &[u8] = b"k8s\0";
 const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
 /// Adds the path of the reviews to a router.
@@ -30,68 +28,38 @@ pub fn add_to(router: Router, users: Arc<DemoUsers>) -> Router {
 fn answer(users: &DemoUsers, headers: &HeaderMap, body: &[u8]) -> Result<Response, ErrorStatus> {
     let user = bearer_token(headers).and_then(|token| users.with_token(token));
     let user = user.ok_or_else(ErrorStatus::unauthorized)?;
-    let asked = verb_and_namespace(body).ok_or_else(|| ErrorStatus::bad_request("not a review"))?;
+    let allowed = is_allowed(user, body).ok_or_else(|| ErrorStatus::bad_request("not a review"))?;
     let review = json!({
         "kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "spec": {},
-        "status": {"allowed": user.may(&asked.0, &asked.1)},
+        "status": {"allowed": allowed},
     });
     let content_type = [(CONTENT_TYPE, "application/json")];
     Ok((StatusCode::CREATED, content_type, review.to_string()).into_response())
 }
 
-/// Returns the verb and the namespace of a review in JSON or protobuf. The users of the demo differ only
-/// in the namespaces that they may read. The texts are empty if the review is about no resource.
-fn verb_and_namespace(body: &[u8]) -> Option<(String, String)> {
-    let Some(envelope) = body.strip_prefix(PROTOBUF) else {
+/// Returns true if the user may do what a review asks, in JSON or protobuf. The users of the demo
+/// differ only in the namespace that they may read. Returns None if the JSON is not valid.
+fn is_allowed(user: &DemoUser, body: &[u8]) -> Option<bool> {
+    if body.starts_with(b"{") {
         let review: Value = serde_json::from_slice(body).ok()?;
         let attributes = &review["spec"]["resourceAttributes"];
-        let text = |field: &str| attributes[field].as_str().unwrap_or_default().to_owned();
-        return Some((text("verb"), text("namespace")));
-    };
-    // The review is the field 2 of the envelope, its spec is the field 2 of the review, and the
-    // attributes are the field 1 of the spec.
-    let spec = field(field(envelope, 2)?, 2)?;
-    let attributes = field(spec, 1).unwrap_or_default();
-    let text = |number| {
-        let text = field(attributes, number).unwrap_or_default();
-        String::from_utf8_lossy(text).into_owned()
-    };
-    Some((text(2), text(1)))
-}
-
-/// Returns the content of a field of a protobuf message. The field must be a text or a message. Returns
-/// None if the message does not have the field, or is not valid.
-fn field(mut message: &[u8], number: u64) -> Option<&[u8]> {
-    loop {
-        let key = varint(&mut message)?;
-        match key & 7 {
-            0 => drop(varint(&mut message)?),
-            2 => {
-                let length = usize::try_from(varint(&mut message)?).ok()?;
-                let (content, rest) = message.split_at_checked(length)?;
-                if key >> 3 == number {
-                    return Some(content);
-                }
-                message = rest;
-            }
-            _ => return None,
-        }
+        let text = |field: &str| attributes[field].as_str().unwrap_or_default();
+        return Some(user.may(text("verb"), text("namespace")));
     }
-}
-
-/// Reads a number of a protobuf message: 7 bits in each byte, the lowest first.
-fn varint(message: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..64).step_by(7) {
-        let bytes = *message;
-        let (byte, rest) = bytes.split_first()?;
-        *message = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if *byte < 0x80 {
-            return Some(value);
-        }
-    }
-    None
+    let Some(namespace) = user.namespace else {
+        return Some(true);
+    };
+    // In protobuf, the namespace (field 1) and the verb (field 2) follow each other. A field is its
+    // tag, its length and its text. A length below 128 is one byte.
+    let field = |tag: char, text: &str| {
+        let length = u8::try_from(text.len()).map_or('\0', char::from);
+        format!("{tag}{length}{text}")
+    };
+    Some(READ_VERBS.iter().any(|verb| {
+        let fields = field('\n', namespace) + &field('\x12', verb);
+        let mut parts = body.windows(fields.len());
+        parts.any(|part| part == fields.as_bytes())
+    }))
 }
 
 #[cfg(test)]
@@ -99,17 +67,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_review_in_protobuf_is_decoded() {
+    fn a_review_in_protobuf_is_allowed_only_in_the_namespace_of_the_user() {
         // The request of `kubectl auth can-i list inflightoperations -n team-a`, version 1.32.
         let body =
             b"k8s\0\n2\n\x17authorization.k8s.io/v1\x12\x17SelfSubjectAccessReview\x12J\n\x10\n\0\
             \x12\0\x1a\0\"\0*\x002\x008\0B\0\x12,\n*\n\x06team-a\x12\x04list\x1a\0\"\0*\
             \x12inflightoperations2\0:\0\x1a\x08\x08\0\x12\0\x1a\0\x20\0\x1a\0\"\0";
-        let asked = verb_and_namespace(body);
-        assert_eq!(asked, Some(("list".to_owned(), "team-a".to_owned())));
-        // The last 4 bytes are empty fields of the envelope.
-        for end in 0..body.len() - 4 {
-            assert!(verb_and_namespace(&body[..end]).is_none(), "{end}");
+        for (namespace, expected) in [
+            (Some("team-a"), true),
+            (Some("team-b"), false),
+            (None, true),
+        ] {
+            let user = DemoUser {
+                name: "a",
+                namespace,
+                token: String::new(),
+            };
+            assert_eq!(is_allowed(&user, body), Some(expected), "{namespace:?}");
         }
     }
 }

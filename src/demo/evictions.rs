@@ -24,9 +24,8 @@ pub(super) fn dry_run(pod: &Value, objects: &ObjectStore) -> Result<(), ErrorSta
     }
     let is_running = metadata["deletionTimestamp"].is_null() && pod["status"]["phase"] == "Running";
     let budgets = objects.in_namespace("policy/v1", "PodDisruptionBudget", namespace);
-    let budget = budgets
-        .iter()
-        .find(|budget| is_running && selects(budget, pod));
+    let mut budgets = budgets.iter();
+    let budget = budgets.find(|budget| is_running && selects(budget, pod));
     let Some(budget) = budget.filter(|it| it["status"]["disruptionsAllowed"] == 0) else {
         return Ok(());
     };
@@ -46,22 +45,21 @@ pub(super) fn dry_run(pod: &Value, objects: &ObjectStore) -> Result<(), ErrorSta
 fn refusal_of_kubevirt(pod: &Value, machine: &Value) -> Option<String> {
     let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
     let mut owners = items(&pod["metadata"]["ownerReferences"]).into_iter();
-    let runs_in_pod = owners.any(|it| it["uid"] == machine["metadata"]["uid"])
-        && machine["status"]["nodeName"] == pod["spec"]["nodeName"];
+    let (metadata, status) = (&machine["metadata"], &machine["status"]);
+    let runs_in_pod = owners.any(|it| it["uid"] == metadata["uid"])
+        && status["nodeName"] == pod["spec"]["nodeName"];
     if !runs_in_pod || machine["spec"]["evictionStrategy"] != "LiveMigrate" {
         return None;
     }
-    let text = |field: &str| machine["metadata"][field].as_str().unwrap_or_default();
+    let text = |field: &str| metadata[field].as_str().unwrap_or_default();
     let (namespace, name) = (text("namespace"), text("name"));
-    let mut conditions = items(&machine["status"]["conditions"]).into_iter();
-    if conditions.any(|it| it["type"] == "LiveMigratable" && it["status"] == "True") {
-        return Some(format!(
-            "Eviction triggered evacuation of VMI \"{namespace}/{name}\""
-        ));
-    }
-    Some(format!(
-        "VMI {name} is configured with an eviction strategy but is not live-migratable"
-    ))
+    let mut conditions = items(&status["conditions"]).into_iter();
+    let can_migrate = conditions.any(|it| it["type"] == "LiveMigratable" && it["status"] == "True");
+    Some(if can_migrate {
+        format!("Eviction triggered evacuation of VMI \"{namespace}/{name}\"")
+    } else {
+        format!("VMI {name} is configured with an eviction strategy but is not live-migratable")
+    })
 }
 
 /// Returns true if the disruption budget counts the Pod. The budgets of the scenes select by
@@ -86,7 +84,6 @@ fn refused(message: &str, budget: Option<String>) -> ErrorStatus {
 mod tests {
     use super::*;
     use crate::demo::kinds::Kinds;
-    use crate::demo::world::World;
     use ifo_client::manifest;
     use std::path::Path;
 
@@ -108,7 +105,7 @@ mod tests {
     fn kubevirt_and_the_disruption_budget_refuse_an_eviction() {
         let objects = manifest::read(OBJECTS).unwrap();
         let store = ObjectStore::new(Kinds::default());
-        store.replace(World::of(objects.iter().map(|it| (Path::new(""), it))));
+        store.replace(objects.iter().map(|it| (Path::new(""), it)), &[]);
         for (name, expected) in [
             (
                 "vm",

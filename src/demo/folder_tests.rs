@@ -36,7 +36,7 @@ async fn folder(files: &[(&str, &str)]) -> (TempDir, ObjectStore) {
     for (name, text) in files {
         write(&dir, name, text);
     }
-    let (store, following) = open(dir.path(), &["own"]).await.unwrap();
+    let (store, following) = open(dir.path(), &["own"]).unwrap();
     tokio::spawn(following);
     (dir, store)
 }
@@ -74,9 +74,9 @@ async fn expect(feed: &mut BoxStream<'static, Raw>, expected: &[&str]) {
     assert_eq!(words, expected);
 }
 
-#[tokio::test]
-async fn a_missing_folder_is_an_error_that_names_it() {
-    let error = open(Path::new("/missing/folder"), &[]).await.map(drop);
+#[test]
+fn a_missing_folder_is_an_error_that_names_it() {
+    let error = open(Path::new("/missing/folder"), &[]).map(drop);
     let error = error.unwrap_err().to_string();
     assert!(error.contains("/missing/folder"), "{error}");
 }

@@ -11,7 +11,6 @@ pub mod access_reviews;
 mod columns;
 mod evictions;
 pub mod folder;
-mod folder_scan;
 pub mod kinds;
 pub mod kubeconfig;
 mod model;

@@ -1,45 +1,15 @@
 //! The model of the demo's objects, and their keys in the store.
 
 use crate::clock;
-use aggregated_apiserver::store::{Collection, Key, Rv};
-use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use aggregated_apiserver::Typed;
+use aggregated_apiserver::store::{Collection, Key};
+use jiff::Timestamp;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
-use std::sync::Arc;
 use uuid::Uuid;
 
-/// The model of the demo's objects: the JSON of any Kubernetes object.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DemoModel;
-
-impl aggregated_apiserver::Model for DemoModel {
-    type Object = Arc<Value>;
-    type Context = ();
-    type Group = ();
-
-    fn group(_: &Key, _: &Arc<Value>) -> Option<()> {
-        None
-    }
-
-    fn append_json(object: &Arc<Value>, version: Rv, out: &mut Vec<u8>) {
-        let mut object = Value::clone(object);
-        object["metadata"]["resourceVersion"] = version.to_string().into();
-        out.extend(object.to_string().bytes());
-    }
-
-    fn append_metadata(object: &Arc<Value>, version: Rv, out: &mut Vec<u8>) {
-        let mut metadata = object["metadata"].clone();
-        metadata["resourceVersion"] = version.to_string().into();
-        out.extend(metadata.to_string().bytes());
-    }
-
-    fn label<'a>(object: &'a Arc<Value>, key: &str) -> Option<&'a str> {
-        object["metadata"]["labels"][key].as_str()
-    }
-
-    fn bytes(object: &Arc<Value>) -> usize {
-        object.to_string().len()
-    }
-}
+/// The model of the demo's objects: any Kubernetes object.
+pub type DemoModel = Typed<DynamicObject>;
 
 /// Returns the prefix of the keys of a kind, such as `Deployment.apps.v1/`.
 pub(super) fn prefix(api_version: &str, kind: &str) -> String {
@@ -77,17 +47,12 @@ pub fn active_namespace(name: &str) -> Value {
 
 /// Returns the current time in whole seconds, as Kubernetes writes it. The result is not in the future.
 pub(super) fn now_in_seconds() -> Timestamp {
-    let floor = TimestampRound::new()
-        .smallest(Unit::Second)
-        .mode(RoundMode::Floor);
-    let now = clock::now();
-    now.round(floor).unwrap_or(now)
+    Timestamp::from_second(clock::now().as_second()).unwrap_or_default()
 }
 
 /// Completes a rule set as a kube-apiserver does: the generation increases when the spec changes, and
-/// a file does not change the status. `before` is the stored rule set.
-pub(super) fn complete_rule_set(rule_set: &mut Value, before: Option<&Value>) {
-    let before = before.unwrap_or(&Value::Null);
+/// a file does not change the status. `before` is the stored rule set, or null.
+pub(super) fn complete_rule_set(rule_set: &mut Value, before: &Value) {
     let generation = before["metadata"]["generation"].as_i64().unwrap_or(0);
     let is_changed = before["spec"] != rule_set["spec"];
     let created = match &before["metadata"]["creationTimestamp"] {

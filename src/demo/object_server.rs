@@ -17,8 +17,8 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
+use kube::core::DynamicObject;
 use schemars::{Schema, SchemaGenerator, json_schema};
-use serde_json::Value;
 use std::sync::Arc;
 use tower::ServiceExt as _;
 
@@ -69,19 +69,16 @@ fn path(kind: &ResourceInfo) -> String {
     format!("/{root}/{}/", kind.api_version())
 }
 
+type FieldText = for<'a> fn(&'a DynamicObject) -> Option<&'a str>;
+
 fn resource(info: ResourceInfo, objects: &ObjectStore) -> Resource<DemoModel> {
     // As in a kube-apiserver, the access check for the Namespace object `a` has the namespace `a`.
     let namespaced = info.namespaced || info.kind == "Namespace";
+    let field = |path, text: FieldText| (path, SelectableField::Text(text));
     let fields = match info.kind {
         "Pod" => vec![
-            (
-                "spec.nodeName",
-                SelectableField::Text(|it: &Arc<Value>| it["spec"]["nodeName"].as_str()),
-            ),
-            (
-                "status.phase",
-                SelectableField::Text(|it: &Arc<Value>| it["status"]["phase"].as_str()),
-            ),
+            field("spec.nodeName", |it| it.data["spec"]["nodeName"].as_str()),
+            field("status.phase", |it| it.data["status"]["phase"].as_str()),
         ],
         _ => Vec::new(),
     };

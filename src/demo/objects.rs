@@ -4,7 +4,7 @@
 
 use super::kinds::{Kinds, RULE_SETS};
 use super::model::{DemoModel, complete_rule_set, prefix};
-use super::world::World;
+use super::world;
 use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use aggregated_apiserver::store::{
     self, Bounds, Change, Cursor, Entry, Key, ReadVersion, Reader, Scope, VersionAssignment, Write,
@@ -14,8 +14,10 @@ use futures::future::{self, BoxFuture};
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
+use ifo_client::manifest::Object;
 use ifo_observe::{Feed, Raw, Resolve, ResolvedTarget};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
@@ -53,32 +55,39 @@ impl ObjectStore {
 
     /// Creates or replaces an object.
     pub fn put(&self, key: &Key, object: Value) {
-        commit(&mut self.lock(), vec![put(key.clone(), object)]);
+        commit(&mut self.lock(), put(key.clone(), object));
     }
 
     /// Applies a JSON merge patch (RFC 7386) to an object, if the object exists.
     pub fn patch(&self, key: &Key, patch: &Value) {
         let mut writer = self.lock();
         if let Some(entry) = writer.get(key) {
-            let mut object = Value::clone(entry.object());
+            let mut object = json!(entry.object());
             json_patch::merge(&mut object, patch);
-            commit(&mut writer, vec![put(key.clone(), object)]);
+            commit(&mut writer, put(key.clone(), object));
         }
     }
 
     /// Deletes an object, if it exists.
     pub fn delete(&self, key: &Key) {
-        commit(&mut self.lock(), vec![Write::Delete { key: key.clone() }]);
+        commit(&mut self.lock(), [Write::Delete { key: key.clone() }]);
     }
 
-    /// Replaces all objects and their kinds.
-    pub(super) fn replace(&self, World { objects, kinds }: World) {
+    /// Replaces all objects and their kinds by those of manifest files, as [`world::served`] returns
+    /// them.
+    pub(super) fn replace<'a>(
+        &self,
+        files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone,
+        namespaces: &[String],
+    ) {
+        let (objects, kinds) = world::served(files, namespaces);
         let mut writer = self.lock();
         // The feeds of a new kind must know the kind before they receive its first object.
         self.kinds.send_replace(kinds);
         let is_gone = |entry: &Arc<Entry<DemoModel>>| {
             let new = objects.get(entry.key());
-            new.is_none_or(|new| new["metadata"]["uid"] != entry.object()["metadata"]["uid"])
+            let uid = entry.object().metadata.uid.as_deref();
+            new.is_none_or(|new| new["metadata"]["uid"].as_str() != uid)
         };
         let before = self.list(&Scope::Everything).into_iter().filter(is_gone);
         let mut writes: Vec<_> = before
@@ -87,10 +96,10 @@ impl ObjectStore {
             })
             .collect();
         // The store ignores objects that have not changed.
-        writes.extend(objects.into_iter().map(|(key, mut object)| {
+        writes.extend(objects.into_iter().filter_map(|(key, mut object)| {
             if object["kind"] == RULE_SETS.kind {
-                let before = writer.get(&key).map(|entry| entry.object().clone());
-                complete_rule_set(&mut object, before.as_deref());
+                let before = writer.get(&key).map(|entry| json!(entry.object()));
+                complete_rule_set(&mut object, &before.unwrap_or_default());
             }
             put(key, object)
         }));
@@ -103,10 +112,10 @@ impl ObjectStore {
     }
 
     /// Returns the objects of a kind in one namespace.
-    pub fn in_namespace(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Arc<Value>> {
+    pub fn in_namespace(&self, api_version: &str, kind: &str, namespace: &str) -> Vec<Value> {
         let namespace = [&*prefix(api_version, kind), namespace].concat();
         let found = self.list(&Scope::Namespace(namespace.into()));
-        found.iter().map(|entry| entry.object().clone()).collect()
+        found.iter().map(|entry| json!(entry.object())).collect()
     }
 
     fn list(&self, scope: &Scope) -> Vec<Arc<Entry<DemoModel>>> {
@@ -119,12 +128,20 @@ impl ObjectStore {
     }
 }
 
-fn put(key: Key, object: Value) -> Write<DemoModel> {
-    let object = Arc::new(object);
-    Write::Put { key, object }
+/// Returns the write of an object. Returns None if the metadata is not valid, for example because a
+/// label is a number.
+fn put(key: Key, object: Value) -> Option<Write<DemoModel>> {
+    match serde_json::from_value(object) {
+        Ok(object) => Some(Write::Put { key, object }),
+        Err(error) => {
+            tracing::warn!(%key, %error, "an object of the demo is not valid");
+            None
+        }
+    }
 }
 
-fn commit(writer: &mut Writer<DemoModel>, writes: Vec<Write<DemoModel>>) {
+fn commit(writer: &mut Writer<DemoModel>, writes: impl IntoIterator<Item = Write<DemoModel>>) {
+    let writes = Vec::from_iter(writes);
     if let Err(error) = writer.commit(writes, VersionAssignment::Mint) {
         tracing::error!(%error, "objects of the demo could not be stored");
     }

@@ -64,7 +64,11 @@ struct SceneStep {
 /// A scene. Its steps are in chronological order.
 #[derive(Debug)]
 struct Scene {
-    steps: Vec<SceneStep>,
+    /// The steps at 0 s. They create the objects that exist before the first round, or reset them to
+    /// their initial state.
+    initial: Vec<SceneStep>,
+    /// The other steps.
+    later: Vec<SceneStep>,
 }
 
 /// All scenes of the demo, with their initial objects.
@@ -83,13 +87,8 @@ impl Scenes {
     pub fn open(own: &str) -> Self {
         let files = embedded(FILES).into_iter();
         let scenes: Vec<Scene> = files.map(|(_, text)| Scene::parse(&text)).collect();
-        let kinds = Kinds::of(
-            scenes
-                .iter()
-                .flat_map(Scene::added)
-                .collect::<Vec<_>>()
-                .iter(),
-        );
+        let added: Vec<Object> = scenes.iter().flat_map(Scene::added).collect();
+        let kinds = Kinds::of(added.iter());
         let served = kinds.served();
         let store = ObjectStore::new(kinds);
         for scene in &scenes {
@@ -118,7 +117,7 @@ impl Scenes {
     /// Plays all scenes repeatedly. Never ends.
     pub async fn play(self) {
         let store = &self.store;
-        let scenes = self.played.iter().filter(|scene| scene.has_changes());
+        let scenes = self.played.iter().filter(|scene| !scene.later.is_empty());
         join_all(scenes.map(|scene| scene.play(store))).await;
     }
 }
@@ -127,60 +126,53 @@ impl Scene {
     fn parse(text: &str) -> Self {
         let steps = text.lines().map(serde_json::from_str);
         let steps: Result<Vec<SceneStep>, _> = steps.collect();
-        Self {
-            steps: steps.expect("a test parses the scenes, which are part of the binary"),
-        }
+        let steps = steps.expect("a test parses the scenes, which are part of the binary");
+        let (initial, later) = steps.into_iter().partition(|step| step.at().is_zero());
+        Self { initial, later }
+    }
+
+    fn steps(&self) -> impl Iterator<Item = &SceneStep> {
+        self.initial.iter().chain(&self.later)
     }
 
     /// Returns all objects that the scene adds.
     fn added(&self) -> Vec<Object> {
         let mut objects = Vec::new();
-        let steps = self.steps.iter();
-        for step in steps.filter(|step| step.change == ChangeType::Added) {
+        for step in self.steps().filter(|step| step.change == ChangeType::Added) {
             let appended = manifest::append_objects(step.object.clone(), &mut objects);
             appended.expect("a test checks that each object has a name and a kind");
         }
         objects
     }
 
-    /// Returns true if the scene has steps after 0 s.
-    fn has_changes(&self) -> bool {
-        self.steps.last().is_some_and(|step| !step.at().is_zero())
+    /// Returns the time of the last step.
+    fn length(&self) -> Duration {
+        self.steps().last().map(SceneStep::at).unwrap_or_default()
     }
 
     async fn play(&self, store: &ObjectStore) {
         loop {
             let time = self.set_up(store);
             let begun = Instant::now();
-            for step in self.steps.iter().filter(|step| !step.at().is_zero()) {
+            for step in &self.later {
                 sleep_until(begun + step.at()).await;
                 step.apply(store, time);
             }
-            let length = self.steps.last().map(SceneStep::at).unwrap_or_default();
-            sleep_until(begun + length + PAUSE_BETWEEN_ROUNDS).await;
-            self.clear(store);
-        }
-    }
-
-    /// Applies the steps at 0 s. These steps create the objects that exist before the first round,
-    /// or reset them to their initial state. Returns the time of the round.
-    fn set_up(&self, store: &ObjectStore) -> Timestamp {
-        let time = now_in_seconds();
-        for step in self.steps.iter().take_while(|step| step.at().is_zero()) {
-            step.apply(store, time);
-        }
-        time
-    }
-
-    /// Deletes the objects that the round has created, that is, all objects without a step at 0 s.
-    fn clear(&self, store: &ObjectStore) {
-        let (before, later): (Vec<_>, Vec<_>) =
-            self.steps.iter().partition(|step| step.at().is_zero());
-        for key in later.iter().map(|step| step.key()) {
-            if before.iter().all(|first| first.key() != key) {
-                store.delete(&key);
+            sleep_until(begun + self.length() + PAUSE_BETWEEN_ROUNDS).await;
+            // The objects that the round has created.
+            for key in self.later.iter().map(SceneStep::key) {
+                if self.initial.iter().all(|first| first.key() != key) {
+                    store.delete(&key);
+                }
             }
         }
+    }
+
+    /// Applies the initial steps. Returns the time of the round.
+    fn set_up(&self, store: &ObjectStore) -> Timestamp {
+        let time = now_in_seconds();
+        self.initial.iter().for_each(|step| step.apply(store, time));
+        time
     }
 }
 
@@ -194,32 +186,28 @@ impl SceneStep {
     }
 
     fn apply(&self, store: &ObjectStore, begun: Timestamp) {
-        let key = self.key();
+        let (key, mut object) = (self.key(), self.object.clone());
+        move_times(&mut object, begun);
         match self.change {
-            ChangeType::Added => store.put(&key, moved(&self.object, begun)),
-            ChangeType::Modified => store.patch(&key, &moved(&self.object, begun)),
+            ChangeType::Added => store.put(&key, object),
+            ChangeType::Modified => store.patch(&key, &object),
             ChangeType::Deleted => store.delete(&key),
         }
     }
 }
 
 /// Moves the timestamps in a value to the time of a round, which has begun at `begun`.
-fn moved(value: &Value, begun: Timestamp) -> Value {
+fn move_times(value: &mut Value, begun: Timestamp) {
     match value {
-        Value::String(text) => match text.parse::<Timestamp>() {
-            Ok(time) => {
-                let time = begun.checked_add(time.duration_since(ORIGIN));
-                time.unwrap_or(begun).to_string().into()
+        Value::String(text) => {
+            if let Ok(time) = text.parse::<Timestamp>() {
+                let moved = begun.checked_add(time.duration_since(ORIGIN));
+                *text = moved.unwrap_or(begun).to_string();
             }
-            Err(_) => value.clone(),
-        },
-        Value::Array(items) => items.iter().map(|item| moved(item, begun)).collect(),
-        Value::Object(fields) => {
-            let fields = fields.iter();
-            let fields = fields.map(|(name, value)| (name.clone(), moved(value, begun)));
-            Value::Object(fields.collect())
         }
-        Value::Null | Value::Bool(_) | Value::Number(_) => value.clone(),
+        Value::Array(items) => items.iter_mut().for_each(|it| move_times(it, begun)),
+        Value::Object(fields) => fields.values_mut().for_each(|it| move_times(it, begun)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -3,7 +3,6 @@
 use super::embedded;
 use super::kinds::Kinds;
 use super::objects::ObjectStore;
-use super::world::World;
 use ifo_api::Gvr;
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_client::manifest;
@@ -24,9 +23,8 @@ pub fn shipped() -> Vec<OperationRuleSet> {
 pub fn store(wanted: impl Fn(&Gvr) -> bool) -> ObjectStore {
     let objects = manifests(&wanted);
     let store = ObjectStore::new(Kinds::default());
-    store.replace(World::of(
-        objects.iter().map(|object| (Path::new("rules"), object)),
-    ));
+    let files = objects.iter().map(|object| (Path::new("rules"), object));
+    store.replace(files, &[]);
     store
 }
 

@@ -10,6 +10,9 @@ use aggregated_apiserver::auth::{
 use futures::future::{BoxFuture, ready};
 use http::HeaderMap;
 
+/// The verbs of a user who may read one namespace.
+pub(super) const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
+
 /// A user of the demo. The kubeconfig has a context with the name of each user.
 pub struct DemoUser {
     /// The user name.
@@ -64,7 +67,7 @@ impl DemoUser {
     /// Returns true if the user may send a request with this verb in this namespace. The namespace is
     /// empty for all namespaces, and for a request about no resource.
     pub(super) fn may(&self, verb: &str, namespace: &str) -> bool {
-        let is_read = ["get", "list", "watch"].contains(&verb);
+        let is_read = READ_VERBS.contains(&verb);
         self.namespace.is_none_or(|own| own == namespace && is_read)
     }
 }

@@ -6,45 +6,37 @@ use super::model::{active_namespace, key};
 use aggregated_apiserver::store::Key;
 use ifo_client::manifest::Object;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use tracing::warn;
 use uuid::Uuid;
 
-/// Some objects, and their kinds.
-#[derive(Debug, Default)]
-pub(super) struct World {
-    pub(super) objects: BTreeMap<Key, Value>,
-    pub(super) kinds: Kinds,
-}
-
-impl World {
-    /// Returns the objects of files. If several files contain an object, the last one counts.
-    pub(super) fn of<'a>(files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone) -> Self {
-        let kinds = Kinds::of(files.clone().map(|(_, object)| object));
-        let mut objects: BTreeMap<Key, Value> = BTreeMap::new();
-        for (path, object) in files {
-            let object_as_served = as_served(object, kinds.is_namespaced(object));
-            if let Some(key) = key(&object_as_served)
-                && objects.insert(key, object_as_served).is_some()
-            {
-                warn!(file = %path.display(), kind = object.kind, name = object.name, "the folder contains the object twice; the later one is used");
-            }
-        }
-        Self { objects, kinds }
-    }
-
-    /// Adds the Namespaces of the objects, and `more`, unless the world contains them.
-    pub(super) fn add_namespaces(&mut self, more: &[String]) {
-        let own = self.objects.keys().map(Key::object_namespace);
-        let own = own.filter(|name| !name.is_empty()).map(str::to_owned);
-        let names: Vec<String> = own.chain(more.iter().cloned()).collect();
-        for namespace in names.iter().map(|name| active_namespace(name)) {
-            if let Some(key) = key(&namespace) {
-                self.objects.entry(key).or_insert(namespace);
-            }
+/// Returns the objects of files, and their kinds. The objects include the Namespaces that they are in,
+/// and the Namespaces `namespaces`. If several files contain an object, the last one counts.
+pub(super) fn served<'a>(
+    files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone,
+    namespaces: &[String],
+) -> (BTreeMap<Key, Value>, Kinds) {
+    let kinds = Kinds::of(files.clone().map(|(_, object)| object));
+    let mut objects = BTreeMap::new();
+    let mut namespaces = BTreeSet::from_iter(namespaces.iter().cloned());
+    for (path, object) in files {
+        let object_as_served = as_served(object, kinds.is_namespaced(object));
+        let Some(key) = key(&object_as_served) else {
+            continue;
+        };
+        namespaces.insert(key.object_namespace().to_owned());
+        if objects.insert(key, object_as_served).is_some() {
+            warn!(file = %path.display(), kind = object.kind, name = object.name, "the folder contains the object twice; the later one is used");
         }
     }
+    namespaces.remove("");
+    for namespace in namespaces.iter().map(|name| active_namespace(name)) {
+        if let Some(key) = key(&namespace) {
+            objects.entry(key).or_insert(namespace);
+        }
+    }
+    (objects, kinds)
 }
 
 /// Returns the object as an API server would: with a UID, and with a namespace if its kind is

@@ -33,9 +33,9 @@ fn the_scenes_are_small_and_their_kinds_are_as_in_a_cluster() {
 fn the_steps_are_in_order_and_every_change_is_of_an_object_that_exists() {
     for (name, text) in &embedded(FILES) {
         let mut existing = BTreeSet::new();
-        let steps = Scene::parse(text).steps;
-        assert!(steps.is_sorted_by_key(SceneStep::at), "{name}");
-        for step in steps {
+        let scene = Scene::parse(text);
+        assert!(scene.steps().is_sorted_by_key(|step| step.at()), "{name}");
+        for step in scene.steps() {
             let expected = match step.change {
                 ChangeType::Added => existing.insert(step.key()),
                 ChangeType::Modified => existing.contains(&step.key()),
@@ -49,7 +49,7 @@ fn the_steps_are_in_order_and_every_change_is_of_an_object_that_exists() {
 #[test]
 fn no_time_is_after_its_step() {
     for (name, text) in &embedded(FILES) {
-        for step in Scene::parse(text).steps {
+        for step in Scene::parse(text).steps() {
             let now = ORIGIN + step.at();
             each_text(&step.object, &mut |text| {
                 if let Ok(time) = text.parse::<Timestamp>() {
@@ -79,13 +79,13 @@ async fn each_round_restores_the_initial_objects() {
             let (entries, _) = store.reader.list_and_follow(Scope::Everything);
             let uids = entries
                 .iter()
-                .map(|it| it.object()["metadata"]["uid"].to_string());
+                .map(|it| it.object().metadata.uid.clone().unwrap());
             uids.collect::<BTreeSet<_>>()
         };
         scene.set_up(&store);
         let before = names();
-        let length = scene.steps.last().unwrap().at() + PAUSE_BETWEEN_ROUNDS;
-        if scene.has_changes() {
+        let length = scene.length() + PAUSE_BETWEEN_ROUNDS;
+        if !scene.later.is_empty() {
             let round = tokio::time::timeout(length + Duration::from_millis(1), scene.play(&store));
             assert!(round.await.is_err(), "the scene {name} must not end");
         }
@@ -196,10 +196,7 @@ async fn each_scene_leads_to_its_operations_and_their_ends() {
         .iter()
         .map(|(name, text)| (&**name, Scene::parse(text)));
     let scenes: BTreeMap<&str, Scene> = scenes.collect();
-    let length = scenes
-        .values()
-        .map(|it| it.steps.last().unwrap().at())
-        .max();
+    let length = scenes.values().map(Scene::length).max();
     // At this time, the debounce period of all operations is over.
     let [_, records] = run_demo(length.unwrap() + PAUSE_BETWEEN_ROUNDS).await;
     let ends = records.iter().map(|(_, object)| {
@@ -220,26 +217,22 @@ async fn each_scene_leads_to_its_operations_and_their_ends() {
     for line in ENDS.lines() {
         let (name, end) = line.split_once(": ").unwrap();
         let subject = end.split(' ').nth(1).unwrap();
-        let has_subject = scenes[name]
-            .steps
-            .iter()
-            .any(|it| *it.key().name == *subject);
+        let mut steps = scenes[name].steps();
+        let has_subject = steps.any(|it| *it.key().name == *subject);
         assert!(has_subject && ends.contains(end), "{line}: {ends:#?}");
         shown.insert(name);
     }
-    let with_changes = scenes.iter().filter(|(_, it)| it.has_changes());
+    let with_changes = scenes.iter().filter(|(_, it)| !it.later.is_empty());
     assert_eq!(shown, with_changes.map(|(name, _)| *name).collect());
 }
 
 #[test]
 fn a_moved_object_keeps_everything_but_times() {
-    let value = moved(
-        &json!({
-            "at": "2026-01-01T00:00:07Z", "text": "at 2026-01-01T00:00:07Z", "number": 7,
-            "list": ["2025-12-31T23:59:59Z", null],
-        }),
-        "2030-05-01T12:00:00Z".parse().unwrap(),
-    );
+    let mut value = json!({
+        "at": "2026-01-01T00:00:07Z", "text": "at 2026-01-01T00:00:07Z", "number": 7,
+        "list": ["2025-12-31T23:59:59Z", null],
+    });
+    move_times(&mut value, "2030-05-01T12:00:00Z".parse().unwrap());
     let expected = json!({
         "at": "2030-05-01T12:00:07Z", "text": "at 2026-01-01T00:00:07Z", "number": 7,
         "list": ["2030-05-01T11:59:59Z", null],
