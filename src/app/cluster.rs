@@ -67,7 +67,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let (tls, ca_bundle) = listener_tls::server_config(&mut app, &client, &serve).await?;
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.tasks.start("short names", short_names);
-    let router = app.router(access, None, serve.gate_webhook);
+    let router = app.router(access, Default::default(), serve.gate_webhook);
     let listening = serve::listen::serve(
         listener,
         Arc::new(tls),
@@ -185,15 +185,15 @@ async fn access(app: &mut App, client: &Client, visibility: Visibility) -> anyho
                 header: TERM_HEADER,
                 audience: AUDIENCE,
             }),
-            app.shared.metrics.api(),
+            &app.shared.metrics.api(),
         )),
         authorize: Arc::new(ClusterAuthorizer::new(
             client.clone(),
-            app.shared.metrics.api(),
+            &app.shared.metrics.api(),
         )),
         authorize_subjects: (visibility == Visibility::Subject).then(|| {
             let metrics = app.shared.metrics.api();
-            let authorize = ClusterAuthorizer::without_cache(client.clone(), metrics);
+            let authorize = ClusterAuthorizer::without_cache(client.clone(), &metrics);
             Arc::new(authorize) as Arc<dyn Authorize>
         }),
     })

@@ -1,7 +1,7 @@
 //! Tests that the metrics have the documented names and labels, and that label values are limited.
 
 use super::*;
-use aggregated_apiserver::metrics::{RequestLabels, ReviewKind};
+use aggregated_apiserver::metrics::RequestLabels;
 use ifo_api::{activity, testing};
 use jiff::SignedDuration;
 use serde_json::{Value, json};
@@ -51,8 +51,9 @@ fn metric_names_equal_the_documented_ones() {
         .inc();
     metrics.evaluation_failed("rules", "Migrating");
     api.ca_bundle_is_current(true);
-    api.review(ReviewKind::Token, Some(201), Duration::from_millis(3));
-    api.review(ReviewKind::SubjectAccess, None, Duration::from_secs(10));
+    api.token_reviews
+        .record(Some(201), Duration::from_millis(3));
+    api.access_reviews.record(None, Duration::from_secs(10));
     count(&metrics.series.custom_resource_writes, "verb", "apply");
     count(
         &metrics.series.custom_resource_failures,

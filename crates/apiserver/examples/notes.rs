@@ -57,8 +57,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let trust = Arc::new(ArcSwap::from_pointee(trust));
     let reload = AuthenticationConfig::follow(client.clone(), trust.clone());
     tokio::spawn(reload);
-    let authenticate = ClusterAuthenticator::new(client.clone(), trust, None, metrics.clone());
-    let authorize = ClusterAuthorizer::new(client, metrics.clone());
+    let authenticate = ClusterAuthenticator::new(client.clone(), trust, None, &metrics);
+    let authorize = ClusterAuthorizer::new(client, &metrics);
     let server = ServerParameters::new("notes", Arc::new(authenticate), Arc::new(authorize));
     server.readiness.set_synced();
 

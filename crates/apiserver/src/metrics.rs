@@ -33,15 +33,19 @@ pub struct Metrics {
     aborts: Counters,
     in_flight: Family<SeriesLabels, Gauge>,
     watchers: Gauge,
-    token_reviews: ReviewMetrics,
-    access_reviews: ReviewMetrics,
+    /// The `TokenReview`s: which user does a token belong to?
+    pub token_reviews: ReviewMetrics,
+    /// The `SubjectAccessReview`s: may a user send a request?
+    pub access_reviews: ReviewMetrics,
     certificate: Gauge<f64, AtomicU64>,
     /// The expiry of the certificate in seconds since 1970. 0 before the first certificate.
     certificate_expires: AtomicI64,
     ca_bundle: Family<SeriesLabels, Gauge>,
 }
 
-struct ReviewMetrics {
+/// The metrics of the reviews of one kind. Clones count together.
+#[derive(Clone, Debug)]
+pub struct ReviewMetrics {
     sent: Counters,
     duration: Histograms,
 }
@@ -57,15 +61,6 @@ impl Default for Metrics {
     fn default() -> Self {
         Self::register(&mut Registry::default(), "apiserver")
     }
-}
-
-/// The kind of a review.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReviewKind {
-    /// `TokenReview`: which user does a token belong to?
-    Token,
-    /// `SubjectAccessReview`: may a user send a request?
-    SubjectAccess,
 }
 
 /// The labels of a request. Labels that do not apply to the request are empty.
@@ -175,21 +170,6 @@ impl Metrics {
         CountedInGauge::new(&self.watchers)
     }
 
-    /// Records one review. `code` is the HTTP status code of the answer. It is `None` if the
-    /// kube-apiserver did not answer.
-    pub fn review(&self, kind: ReviewKind, code: Option<u16>, duration: Duration) {
-        // `k8s.io/apiserver` also uses the code `<error>` for a review without an answer.
-        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        let labels: SeriesLabels = vec![("code", code)];
-        let metrics = match kind {
-            ReviewKind::Token => &self.token_reviews,
-            ReviewKind::SubjectAccess => &self.access_reviews,
-        };
-        metrics.sent.get_or_create(&labels).inc();
-        let histogram = metrics.duration.get_or_create(&labels);
-        histogram.observe(duration.as_secs_f64());
-    }
-
     /// Sets the time at which the serving certificate expires, in seconds since 1970.
     pub(crate) fn certificate_expires(&self, at: i64) {
         self.certificate_expires.store(at, Relaxed);
@@ -226,6 +206,17 @@ fn add_histograms(
 }
 
 impl ReviewMetrics {
+    /// Records one review. `code` is the HTTP status code of the answer. It is `None` if the
+    /// kube-apiserver did not answer.
+    pub fn record(&self, code: Option<u16>, duration: Duration) {
+        // `k8s.io/apiserver` also uses the code `<error>` for a review without an answer.
+        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
+        let labels: SeriesLabels = vec![("code", code)];
+        self.sent.get_or_create(&labels).inc();
+        let histogram = self.duration.get_or_create(&labels);
+        histogram.observe(duration.as_secs_f64());
+    }
+
     fn register(registry: &mut Registry, kind: &str, reviews: &str) -> Self {
         let name = format!("delegated_{kind}_request");
         Self {

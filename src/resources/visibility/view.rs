@@ -291,9 +291,9 @@ impl View<Model> for UserView {
 
     fn expires(&self) -> Instant {
         if self.is_activities && !self.sees_all {
-            self.recount_at.min(self.period.end())
+            self.recount_at.min(self.period.end)
         } else {
-            self.period.end()
+            self.period.end
         }
     }
 
@@ -314,7 +314,7 @@ impl View<Model> for UserView {
             let seen_names = seen.map(|(seen, _)| seen.clone());
             let seen_names = seen_names.filter(|(_, name)| name.is_some()).collect();
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
-            let period = decisions.period(self.period.user(), head);
+            let period = decisions.period(&self.period.user, head);
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);
             let view = Self::decide_all(reviews, is_activities, period, viewed, seen_names);
             Ok(Box::new(view.await?) as Box<dyn View<Model>>)

@@ -14,7 +14,7 @@
 
 use super::review_cache::{Reviews, digest};
 use super::{Authenticate, AuthenticationConfig, PeerCertificates, Unauthenticated, User};
-use crate::metrics::{Metrics, ReviewKind};
+use crate::metrics::Metrics;
 use arc_swap::ArcSwap;
 use futures::future::BoxFuture;
 use http::{HeaderMap, header};
@@ -58,12 +58,12 @@ impl ClusterAuthenticator {
         client: Client,
         trust: Arc<ArcSwap<AuthenticationConfig>>,
         peers: Option<Peers>,
-        metrics: Arc<Metrics>,
+        metrics: &Metrics,
     ) -> Self {
         Self {
             trust,
             peers,
-            reviews: Reviews::new(Api::all(client), ReviewKind::Token, metrics, MAX_TOKENS),
+            reviews: Reviews::new(Api::all(client), &metrics.token_reviews, MAX_TOKENS),
         }
     }
 

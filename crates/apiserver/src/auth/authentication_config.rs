@@ -10,7 +10,7 @@
 //!
 //! An invalid `ConfigMap` never replaces a valid configuration.
 
-use super::client_certificate::{CertificateSubject, ClientCaBundle};
+use super::client_certificate::{ClientCaBundle, user_of};
 use super::front_proxy::UserHeaders;
 use super::review_cache::{Digest, digest};
 use super::{PeerCertificates, User};
@@ -206,18 +206,18 @@ impl AuthenticationConfig {
     }
 
     fn judge(&self, peer: &PeerCertificates) -> TrustVerdict {
-        let Some(subject) = peer.0.first().and_then(CertificateSubject::of) else {
+        let Some(user) = peer.0.first().and_then(user_of) else {
             return TrustVerdict::default();
         };
         let is_allowed = |proxy: &&Proxy| {
-            proxy.allowed_names.is_empty() || proxy.allowed_names.contains(&subject.common_name)
+            proxy.allowed_names.is_empty() || proxy.allowed_names.contains(&user.name)
         };
         let proxy = self.proxy.as_ref().filter(is_allowed);
         let verifies = |authorities: &ClientCaBundle| authorities.verifies_chain(&peer.0);
         let is_known = self.client.as_ref().is_some_and(verifies);
         TrustVerdict {
             is_proxy: proxy.is_some_and(|proxy| verifies(&proxy.authorities)),
-            user: subject.user().filter(|_| is_known),
+            user: (is_known && !user.name.is_empty()).then_some(user),
         }
     }
 

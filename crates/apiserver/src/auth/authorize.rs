@@ -3,12 +3,11 @@
 
 use super::review_cache::{Reviews, digest};
 use super::{AccessDecision, Attributes, Authorize, Undecided, User};
-use crate::metrics::{Metrics, ReviewKind};
+use crate::metrics::Metrics;
 use futures::future::BoxFuture;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::{Api, Client};
 use serde_json::json;
-use std::sync::Arc;
 
 /// Paths that every client may read, because kubelets probe without credentials. These are the
 /// `AlwaysAllowPaths` of Kubernetes' own extension API servers. Paths below them, such as
@@ -35,20 +34,19 @@ pub struct ClusterAuthorizer {
 impl ClusterAuthorizer {
     /// Creates an authorizer that sends reviews with `client`. The user of `client` needs the
     /// `ClusterRole` `system:auth-delegator`.
-    pub fn new(client: Client, metrics: Arc<Metrics>) -> Self {
+    pub fn new(client: Client, metrics: &Metrics) -> Self {
         Self::with_cache_of(MAX_DECISIONS, client, metrics)
     }
 
     /// Creates an authorizer that sends a review for each decision. Callers with a cache of their
     /// own, such as [`super::Decisions`], use this authorizer.
-    pub fn without_cache(client: Client, metrics: Arc<Metrics>) -> Self {
+    pub fn without_cache(client: Client, metrics: &Metrics) -> Self {
         Self::with_cache_of(0, client, metrics)
     }
 
-    fn with_cache_of(capacity: u64, client: Client, metrics: Arc<Metrics>) -> Self {
-        let kind = ReviewKind::SubjectAccess;
+    fn with_cache_of(capacity: u64, client: Client, metrics: &Metrics) -> Self {
         Self {
-            reviews: Reviews::new(Api::all(client), kind, metrics, capacity),
+            reviews: Reviews::new(Api::all(client), &metrics.access_reviews, capacity),
         }
     }
 

@@ -88,56 +88,33 @@ impl ClientCaBundle {
     }
 }
 
-/// The values in a client certificate from which the server derives the user.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CertificateSubject {
-    pub(super) common_name: String,
-    organizations: Vec<String>,
-    uid: Option<String>,
-    fingerprint: String,
-}
-
-impl CertificateSubject {
-    /// Parses the certificate `leaf`. Returns `None` in these cases:
-    ///
-    /// - `leaf` is not a certificate.
-    /// - The last common name, an organization or a UID cannot be decoded.
-    /// - The subject has an empty UID or several UIDs.
-    pub(super) fn of(leaf: &CertificateDer<'_>) -> Option<Self> {
-        let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
-        let name = certificate.subject();
-        let mut subject = Self::default();
-        // If there are several common names, the last common name is the user, as in Go's
-        // crypto/x509. So the kube-apiserver and this server derive the same user.
-        if let Some(attribute) = name.iter_common_name().last() {
-            subject.common_name = text(attribute)?;
-        }
-        for attribute in name.iter_organization() {
-            subject.organizations.push(text(attribute)?);
-        }
-        for attribute in name.iter_by_oid(&UID_OID) {
-            let uid = text(attribute)?;
-            if uid.is_empty() || subject.uid.replace(uid).is_some() {
-                return None;
-            }
-        }
-        subject.fingerprint = format!("{:x}", Sha256::digest(leaf));
-        Some(subject)
+/// Returns the user in the subject of the certificate `leaf`. The name of the user is empty if the
+/// subject has no common name. Returns `None` in these cases:
+///
+/// - `leaf` is not a certificate.
+/// - The last common name, an organization or a UID cannot be decoded.
+/// - The subject has an empty UID or several UIDs.
+pub(super) fn user_of(leaf: &CertificateDer<'_>) -> Option<User> {
+    let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
+    let name = certificate.subject();
+    let mut user = User::default();
+    // If there are several common names, the last common name is the user, as in Go's crypto/x509.
+    // So the kube-apiserver and this server derive the same user.
+    if let Some(attribute) = name.iter_common_name().last() {
+        user.name = text(attribute)?;
     }
-
-    /// Returns the user that the subject names, or `None` if the subject has no common name.
-    pub(super) fn user(&self) -> Option<User> {
-        (!self.common_name.is_empty()).then(|| User {
-            name: self.common_name.clone(),
-            uid: self.uid.clone(),
-            groups: self.organizations.clone(),
-            extra: [(
-                CREDENTIAL_ID.to_owned(),
-                vec![format!("X509SHA256={}", self.fingerprint)],
-            )]
-            .into(),
-        })
+    for attribute in name.iter_organization() {
+        user.groups.push(text(attribute)?);
     }
+    for attribute in name.iter_by_oid(&UID_OID) {
+        let uid = text(attribute)?;
+        if uid.is_empty() || user.uid.replace(uid).is_some() {
+            return None;
+        }
+    }
+    let id = format!("X509SHA256={:x}", Sha256::digest(leaf));
+    user.extra.insert(CREDENTIAL_ID.to_owned(), vec![id]);
+    Some(user)
 }
 
 /// Decodes an attribute. Returns `None` for the string types that are not compatible with UTF-8,

@@ -38,23 +38,15 @@ const CONCURRENCY: usize = 16;
 #[derive(Debug)]
 pub struct Period {
     id: u64,
-    user: User,
+    /// The user to whom the decisions apply.
+    pub user: User,
     /// The newest version of the store when the period began.
     since: Rv,
-    end: Instant,
+    /// The time at which the period ends.
+    pub end: Instant,
 }
 
 impl Period {
-    /// Returns the user to whom the decisions apply.
-    pub fn user(&self) -> &User {
-        &self.user
-    }
-
-    /// Returns the time at which the period ends.
-    pub fn end(&self) -> Instant {
-        self.end
-    }
-
     /// Returns true if the period has ended. Its decisions must then be made again.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.end

@@ -2,7 +2,8 @@
 //! answers. If several requests need the same review at the same time, this server sends the review
 //! only once. A failure is not cached.
 
-use crate::metrics::{Metrics, ReviewKind};
+use super::Undecided;
+use crate::metrics::ReviewMetrics;
 use backon::{ExponentialBuilder, Retryable as _};
 use kube::Api;
 use kube::api::PostParams;
@@ -39,16 +40,11 @@ pub(super) fn digest<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Digest {
 /// or permission is still accepted for at most this time.
 const ANSWER_TTL: Duration = Duration::from_secs(10);
 
-/// The reason why a review has no answer.
-#[derive(Clone, Debug)]
-pub(super) struct NoAnswer(pub(super) String);
-
 /// Sends reviews of the kind `K`, and caches a result of the type `T` for each answer.
 #[derive(Debug)]
 pub(super) struct Reviews<K, T: Clone + Send + Sync + 'static> {
     api: Api<K>,
-    kind: ReviewKind,
-    metrics: Arc<Metrics>,
+    metrics: ReviewMetrics,
     pub(super) answers: Cache<Digest, T>,
 }
 
@@ -58,15 +54,14 @@ where
     T: Clone + Send + Sync + 'static,
 {
     /// Creates an empty cache for about `capacity` answers.
-    pub(super) fn new(api: Api<K>, kind: ReviewKind, metrics: Arc<Metrics>, capacity: u64) -> Self {
+    pub(super) fn new(api: Api<K>, metrics: &ReviewMetrics, capacity: u64) -> Self {
         let answers = Cache::builder()
             .max_capacity(capacity)
             .eviction_policy(EvictionPolicy::lru())
             .time_to_live(ANSWER_TTL);
         Self {
             api,
-            kind,
-            metrics,
+            metrics: metrics.clone(),
             answers: answers.build(),
         }
     }
@@ -81,7 +76,7 @@ where
         key: Digest,
         review: &K,
         read: impl Fn(K) -> T,
-    ) -> Result<T, NoAnswer> {
+    ) -> Result<T, Undecided> {
         let delays = ExponentialBuilder::new()
             .with_min_delay(FIRST_RETRY_DELAY)
             .with_factor(1.5)
@@ -90,14 +85,12 @@ where
         let asked = async {
             match tokio::time::timeout(REVIEW_TIMEOUT, sent).await {
                 Ok(Ok(answer)) => Ok(read(answer)),
-                Ok(Err(error)) => Err(NoAnswer(error.to_string())),
-                Err(_) => Err(NoAnswer(
-                    "the kube-apiserver did not answer in time".to_owned(),
-                )),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err("the kube-apiserver did not answer in time".to_owned()),
             }
         };
         let answer = self.answers.try_get_with(key, asked).await;
-        answer.map_err(|why: Arc<NoAnswer>| NoAnswer::clone(&why))
+        answer.map_err(|why: Arc<String>| Undecided(why.to_string()))
     }
 
     /// Sends a review once. Records the status code of the answer and the duration in the metrics.
@@ -109,7 +102,7 @@ where
             Err(kube::Error::Api(status)) => Some(status.code),
             Err(_) => None,
         };
-        self.metrics.review(self.kind, code, sent.elapsed());
+        self.metrics.record(code, sent.elapsed());
         answer
     }
 }

@@ -20,7 +20,7 @@ const KEY: &str = "tls.key";
 
 /// Maximum number of attempts to write the Secret. An attempt fails if another replica has written
 /// the Secret at the same time. Each replica writes only once, so few attempts fail. If the last
-/// attempt fails, the server returns [`CertsError::Contended`].
+/// attempt fails, the server returns an error.
 const MAX_ATTEMPTS: usize = 5;
 
 /// The Secret of the server's own CA.
@@ -63,31 +63,33 @@ impl CaSecret {
     /// - The kube-apiserver does not answer in time.
     pub async fn load_authority(&self) -> Result<Authority, CertsError> {
         let loaded = tokio::time::timeout(CHECK_TIMEOUT, self.load_or_store()).await;
-        loaded.unwrap_or(Err(CertsError::Late))
+        let late = |_| {
+            let seconds = CHECK_TIMEOUT.as_secs();
+            Err(format!("no answer within {seconds} s"))
+        };
+        loaded.unwrap_or_else(late).map_err(|why| {
+            let secret = format!("{}/{}", self.namespace, self.name);
+            CertsError::Secret { secret, why }
+        })
     }
 
-    async fn load_or_store(&self) -> Result<Authority, CertsError> {
-        let secret_path = || format!("{}/{}", self.namespace, self.name);
-        let failed = |doing, source| CertsError::Secret {
-            doing,
-            secret: secret_path(),
-            source: Box::new(source),
-        };
+    async fn load_or_store(&self) -> Result<Authority, String> {
         for _ in 0..MAX_ATTEMPTS {
             let found = self.api.get_opt(&self.name).await;
-            let found = found.map_err(|error| failed("read", error))?;
-            let secret = found.ok_or_else(|| CertsError::NoSecret {
-                secret: secret_path(),
-            })?;
-            let stored = read(&secret).map_err(|why| CertsError::BadSecret {
-                secret: secret_path(),
-                why,
+            let found = found.map_err(|error| format!("cannot be read: {error}"))?;
+            let secret = found.ok_or("does not exist; create an empty Secret with this name")?;
+            let stored = read(&secret).map_err(|why| {
+                format!(
+                    "does not contain a usable CA ({why}); the server does not change the Secret; \
+                     remove its `data`, and the server stores a new CA"
+                )
             })?;
             let next = match &stored {
                 Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
-                Some(authority) => authority.create_successor()?,
-                None => Authority::create()?,
+                Some(authority) => authority.create_successor(),
+                None => Authority::create(),
             };
+            let next = next.map_err(|error| error.to_string())?;
             // The written object has the resourceVersion of the Secret that was read. So the write
             // fails if the Secret has changed since the read.
             let secret = Secret {
@@ -97,27 +99,27 @@ impl CaSecret {
             let written = self.api.replace(&self.name, &self.params, &secret).await;
             match (written, stored) {
                 (Ok(_), _) => {
-                    let secret = secret_path();
-                    tracing::info!(secret, "stored the CA of the serving certificate");
+                    tracing::info!(
+                        namespace = self.namespace,
+                        name = self.name,
+                        "stored the CA of the serving certificate"
+                    );
                     return Ok(next);
                 }
                 (Err(error), _) if is_race(&error) => {}
                 // For example, the Secret is immutable, or the server has no right to write the
                 // Secret. The server then uses the old CA until it expires.
                 (Err(error), Some(authority)) if !authority.has_expired() => {
-                    let error = failed("update", error);
                     tracing::warn!(
                         %error,
                         "the new CA cannot be stored; the CA that expires soon stays in use"
                     );
                     return Ok(authority);
                 }
-                (Err(error), _) => return Err(failed("update", error)),
+                (Err(error), _) => return Err(format!("cannot be updated: {error}")),
             }
         }
-        Err(CertsError::Contended {
-            secret: secret_path(),
-        })
+        Err("another client changed it during each attempt to write it".to_owned())
     }
 }
 

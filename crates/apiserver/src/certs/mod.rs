@@ -49,45 +49,13 @@ pub enum CertsError {
     /// The certificate or the key of a CA is invalid.
     #[error("not a usable CA: {0}")]
     BadAuthority(String),
-    /// The content of the Secret is not a valid CA.
-    #[error(
-        "Secret {secret} does not hold a CA that can be used ({why}); \
-         the server does not change the Secret; remove its `data`, and the server stores a new CA"
-    )]
-    BadSecret {
-        /// `NAMESPACE/NAME` of the Secret.
-        secret: String,
-        /// The reason why the content is invalid.
-        why: String,
-    },
-    /// The Secret of the CA cannot be read or written.
-    #[error("cannot {doing} Secret {secret}: {source}")]
+    /// The Secret of the CA cannot be used.
+    #[error("Secret {secret}, in which the server stores its CA: {why}")]
     Secret {
-        /// The action that failed: `read` or `update`.
-        doing: &'static str,
         /// `NAMESPACE/NAME` of the Secret.
         secret: String,
-        /// The error of the request.
-        source: Box<kube::Error>,
-    },
-    /// The Secret of the CA does not exist.
-    #[error(
-        "there is no Secret {secret}, in which the server stores its CA; create an empty Secret \
-         with this name"
-    )]
-    NoSecret {
-        /// `NAMESPACE/NAME` of the Secret.
-        secret: String,
-    },
-    /// The kube-apiserver did not answer in time.
-    #[error("the kube-apiserver did not answer within {} s", CHECK_TIMEOUT.as_secs())]
-    Late,
-    /// All attempts to write the Secret failed, because another client has changed or deleted the
-    /// Secret during each attempt.
-    #[error("another client changed Secret {secret} during each attempt to write it")]
-    Contended {
-        /// `NAMESPACE/NAME` of the Secret.
-        secret: String,
+        /// The reason.
+        why: String,
     },
     /// A certificate file or key file cannot be read.
     #[error("cannot read {path}: {source}")]

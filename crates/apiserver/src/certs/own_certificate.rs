@@ -90,12 +90,8 @@ impl OwnCertificate {
     }
 
     fn publish(&self, bundle: String) {
-        self.bundle.send_if_modified(|last| {
-            let new = **last != *bundle;
-            if new {
-                *last = bundle.into();
-            }
-            new
-        });
+        if **self.bundle.borrow() != *bundle {
+            self.bundle.send_replace(bundle.into());
+        }
     }
 }

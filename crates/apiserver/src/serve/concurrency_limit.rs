@@ -16,7 +16,6 @@
 //!    very many other clients use slots.
 
 use crate::auth::User;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The prefix of the name of a `ServiceAccount` as a user. The namespace and a colon follow.
@@ -86,14 +85,8 @@ pub struct ConcurrencyLimit {
     what: &'static str,
     total: usize,
     per_client: usize,
-    used: Mutex<UsedSlots>,
-}
-
-#[derive(Debug, Default)]
-struct UsedSlots {
-    total: usize,
-    /// The number of used slots by client. Clients without a used slot are absent.
-    by_client: HashMap<String, usize>,
+    /// The client of each used slot.
+    used: Mutex<Vec<Option<String>>>,
 }
 
 /// A slot of a [`ConcurrencyLimit`].
@@ -123,9 +116,9 @@ impl ConcurrencyLimit {
             total / 10
         };
         let mut used = self.used();
-        let free = (total - reserved).saturating_sub(used.total);
+        let free = (total - reserved).saturating_sub(used.len());
         if let Some(name) = &client.name {
-            let own = used.by_client.get(name).copied().unwrap_or_default();
+            let own = used.iter().filter(|it| **it == client.name).count();
             if own >= self.per_client || (free > 0 && own >= free) {
                 return Err(format!(
                     "too many {what}: {own} of {total} belong to {name}, and {free} are free"
@@ -135,17 +128,14 @@ impl ConcurrencyLimit {
         if free == 0 {
             return Err(format!("too many {what}: the limit is {total}"));
         }
-        used.total += 1;
-        if let Some(name) = &client.name {
-            *used.by_client.entry(name.clone()).or_default() += 1;
-        }
+        used.push(client.name.clone());
         Ok(RequestSlot {
             limit: Arc::clone(self),
             client: client.name.clone(),
         })
     }
 
-    fn used(&self) -> MutexGuard<'_, UsedSlots> {
+    fn used(&self) -> MutexGuard<'_, Vec<Option<String>>> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -153,13 +143,8 @@ impl ConcurrencyLimit {
 impl Drop for RequestSlot {
     fn drop(&mut self) {
         let mut used = self.limit.used();
-        used.total -= 1;
-        let Some(client) = &self.client else { return };
-        match used.by_client.get_mut(client) {
-            Some(count) if *count > 1 => *count -= 1,
-            _ => {
-                used.by_client.remove(client);
-            }
+        if let Some(own) = used.iter().position(|it| *it == self.client) {
+            used.swap_remove(own);
         }
     }
 }
@@ -273,10 +258,7 @@ mod tests {
         drop(first);
         let again = limit.acquire(&client("a")).unwrap();
         drop((second, again));
-        let used = limit.used();
-        assert!(used.by_client.is_empty());
-        assert_eq!(used.total, 0);
-        drop(used);
+        assert!(limit.used().is_empty());
         assert!(watches(0, 5).acquire(&client("a")).is_err());
         assert!(watches(5, 0).acquire(&client("a")).is_err());
     }

@@ -26,16 +26,7 @@ pub(crate) fn ca(name: &str) -> CertificateAndKey {
 /// from now.
 pub(crate) fn ca_living(name: &str, validity: (i64, i64)) -> CertificateAndKey {
     let key = KeyPair::generate().unwrap();
-    ca_with(ca_params(name, validity), key)
-}
-
-/// Creates a self-signed CA with this key.
-pub(crate) fn ca_with_key(key: KeyPair) -> CertificateAndKey {
-    ca_with(ca_params("ca", DEFAULT_VALIDITY), key)
-}
-
-fn ca_with(params: CertificateParams, key: KeyPair) -> CertificateAndKey {
-    CertificateAndKey(CertifiedIssuer::self_signed(params, key).unwrap())
+    CertificateAndKey(CertifiedIssuer::self_signed(ca_params(name, validity), key).unwrap())
 }
 
 fn ca_params(name: &str, validity: (i64, i64)) -> CertificateParams {

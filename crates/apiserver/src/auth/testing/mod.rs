@@ -8,7 +8,7 @@ mod fake_apiserver;
 mod handshake;
 
 #[cfg(test)]
-pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_living, ca_with_key};
+pub(crate) use certificate_and_key::{CertificateAndKey, ca, ca_living};
 pub use fake_apiserver::Cluster;
 #[cfg(test)]
 pub(crate) use handshake::TlsClient;

@@ -6,9 +6,9 @@ use super::super::{
     AccessDecision, Attributes, Authorize, ClusterAuthorizer, ResourceAttributes, SelectorOperator,
     SelectorRequirement, User,
 };
+use crate::metrics::Metrics;
 use http::Method;
 use serde_json::json;
-use std::sync::Arc;
 use std::time::Duration;
 
 fn jane() -> User {
@@ -52,7 +52,7 @@ fn cluster() -> Cluster {
 #[tokio::test]
 async fn the_review_has_all_attributes_of_the_request() {
     let cluster = cluster();
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let mut what = list("ns");
     if let Attributes::Resource(list) = &mut what {
         list.field_selector.requirements.push(SelectorRequirement {
@@ -93,7 +93,7 @@ async fn the_review_has_all_attributes_of_the_request() {
 
 #[tokio::test]
 async fn a_denial_carries_the_reason() {
-    let authorizer = ClusterAuthorizer::new(cluster().client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster().client(), &Metrics::default());
     for what in [list("elsewhere"), list(""), path("/metrics")] {
         let decision = authorizer.authorize(&jane(), &what).await.unwrap();
         let reason = "no role".to_owned();
@@ -104,7 +104,7 @@ async fn a_denial_carries_the_reason() {
 #[tokio::test]
 async fn a_review_that_is_allowed_and_denied_is_denied() {
     let cluster = Cluster::reviewing(|_| (201, json!({"allowed": true, "denied": true})));
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
     assert!(matches!(decision, AccessDecision::Deny { .. }));
 }
@@ -112,7 +112,7 @@ async fn a_review_that_is_allowed_and_denied_is_denied() {
 #[tokio::test]
 async fn system_masters_and_probes_are_allowed_without_a_review() {
     let cluster = cluster();
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let mut admin = jane();
     admin.groups.push("system:masters".to_owned());
     let allowed = authorizer.authorize(&admin, &list("elsewhere")).await;
@@ -129,7 +129,7 @@ async fn system_masters_and_probes_are_allowed_without_a_review() {
 #[tokio::test]
 async fn allowed_and_denied_decisions_are_cached_for_ten_seconds() {
     let cluster = cluster();
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     for (at, what) in [list("ns"), list("elsewhere")].iter().enumerate() {
         for _ in 0..3 {
             authorizer.authorize(&jane(), what).await.unwrap();
@@ -144,7 +144,7 @@ async fn allowed_and_denied_decisions_are_cached_for_ten_seconds() {
 #[tokio::test]
 async fn a_decision_is_not_shared_between_different_requests() {
     let cluster = cluster();
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let mut other = jane();
     other.extra.clear();
     let mut third = jane();
@@ -159,7 +159,7 @@ async fn a_decision_is_not_shared_between_different_requests() {
 #[tokio::test]
 async fn concurrent_equal_requests_share_one_review() {
     let cluster = cluster();
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let (user, what) = (jane(), list("ns"));
     let all = (0..50).map(|_| authorizer.authorize(&user, &what));
     for decision in futures::future::join_all(all).await {
@@ -174,7 +174,7 @@ async fn a_review_that_the_kube_apiserver_throttles_is_retried() {
     for code in [503, 429, 500] {
         cluster.refuse(Method::POST, "subjectaccessreviews", code);
     }
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let decision = authorizer.authorize(&jane(), &list("ns")).await.unwrap();
     assert_eq!(decision, AccessDecision::Allow);
     assert_eq!(cluster.seen(&Method::POST).len(), 4);
@@ -184,7 +184,7 @@ async fn a_review_that_the_kube_apiserver_throttles_is_retried() {
 async fn without_an_answer_no_decision_is_cached() {
     let cluster = cluster();
     cluster.refuse(Method::POST, "subjectaccessreviews", 403);
-    let authorizer = ClusterAuthorizer::new(cluster.client(), Arc::default());
+    let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let (user, what) = (jane(), list("ns"));
     assert!(authorizer.authorize(&user, &what).await.is_err());
     assert!(authorizer.authorize(&user, &what).await.is_ok());
@@ -196,7 +196,8 @@ async fn a_review_without_an_answer_times_out_after_ten_seconds() {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>(
         )
     });
-    let authorizer = ClusterAuthorizer::new(kube::Client::new(service, "default"), Arc::default());
+    let authorizer =
+        ClusterAuthorizer::new(kube::Client::new(service, "default"), &Metrics::default());
     let start = tokio::time::Instant::now();
     assert!(authorizer.authorize(&jane(), &list("ns")).await.is_err());
     assert_eq!(start.elapsed().as_secs(), 10);

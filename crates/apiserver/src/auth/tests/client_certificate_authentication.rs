@@ -1,6 +1,6 @@
 //! Tests which user a client certificate authenticates.
 
-use super::super::client_certificate::{CertificateSubject, ClientCaBundle};
+use super::super::client_certificate::{ClientCaBundle, user_of};
 use super::*;
 use rustls::pki_types::CertificateDer;
 
@@ -44,14 +44,14 @@ fn patched(certificate: &[u8], from: &[u8], to: &[u8]) -> CertificateDer<'static
 fn a_uid_in_the_subject_is_read_and_two_are_refused() {
     let ca = ca("ca");
     let one = ca.client(&[("CN", "jane"), ("1.3.6.1.4.1.57683.2", "u-1")]);
-    let user = CertificateSubject::of(&one.der()).unwrap().user().unwrap();
+    let user = user_of(&one.der()).unwrap();
     assert_eq!(user.uid.as_deref(), Some("u-1"));
     let two = ca.client(&[
         ("1.3.6.1.4.1.57683.2", "u-1"),
         ("CN", "jane"),
         ("1.3.6.1.4.1.57683.3", "u-2"),
     ]);
-    assert!(CertificateSubject::of(&two.der()).is_some());
+    assert!(user_of(&two.der()).is_some());
     // The encoded object identifier, without its last number.
     let uid = [6, 9, 43, 6, 1, 4, 1, 0x83, 0xc2, 0x53];
     let two = patched(
@@ -59,7 +59,7 @@ fn a_uid_in_the_subject_is_read_and_two_are_refused() {
         &[&uid[..], &[3]].concat(),
         &[&uid[..], &[2]].concat(),
     );
-    assert_eq!(CertificateSubject::of(&two), None);
+    assert_eq!(user_of(&two), None);
 }
 
 #[tokio::test]
@@ -95,7 +95,7 @@ fn names_of_all_string_types_are_decoded() {
                 [&[tag, length], value.as_bytes()].concat()
             };
             let leaf = patched(&leaf, &encoded(utf8), &encoded(tag));
-            let user = CertificateSubject::of(&leaf).map(|it| it.user().unwrap());
+            let user = user_of(&leaf);
             let read = user.map(|mut user| user.groups.pop().unwrap_or(user.name));
             assert_eq!(read.as_deref(), expected, "{value:?} with the tag {tag}");
         }
@@ -108,7 +108,7 @@ fn damaged_certificates_cause_no_panic() {
     let der = authority.der();
     for at in 0..der.len() {
         let cut = CertificateDer::from(der[..at].to_vec());
-        assert_eq!(CertificateSubject::of(&cut), None);
+        assert_eq!(user_of(&cut), None);
         for mask in [0x01, 0x20, 0x80, 0xff] {
             let mut damaged = der.to_vec();
             damaged[at] ^= mask;
@@ -116,7 +116,7 @@ fn damaged_certificates_cause_no_panic() {
             if let Ok(damaged) = ClientCaBundle::from_pem(&bundle) {
                 let _ = damaged.verifies_chain(std::slice::from_ref(&der));
             }
-            let _ = CertificateSubject::of(&CertificateDer::from(damaged));
+            let _ = user_of(&CertificateDer::from(damaged));
         }
     }
 }

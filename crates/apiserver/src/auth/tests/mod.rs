@@ -85,7 +85,7 @@ impl Setup {
                 cluster.client(),
                 Arc::clone(&trust),
                 None,
-                Arc::default(),
+                &crate::metrics::Metrics::default(),
             ),
             client_ca,
             proxy_ca,

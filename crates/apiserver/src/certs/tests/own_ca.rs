@@ -4,7 +4,6 @@ use super::super::own_ca::Authority;
 use super::super::{CertsError, now, parse};
 use super::serving_files::der;
 use crate::auth::testing;
-use rcgen::{KeyPair, PKCS_ECDSA_P384_SHA384};
 use rustls::RootCertStore;
 use rustls::client::{WebPkiServerVerifier, danger::ServerCertVerifier as _};
 use rustls::crypto::ring::default_provider;
@@ -145,26 +144,6 @@ fn the_bundle_of_a_successor_trusts_both_cas_until_they_expire() {
 }
 
 #[test]
-fn a_ca_is_read_with_each_kind_of_key() {
-    let p256 = KeyPair::generate().unwrap();
-    let p384 = KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384).unwrap();
-    let elliptic = [p256, p384].map(|key| {
-        let ca = testing::ca_with_key(key);
-        (ca.pem(), String::from_utf8(ca.key_pem()).unwrap())
-    });
-    // OpenSSL has created this CA. It expires in 2126.
-    let rsa = include_str!("rsa-ca.pem");
-    let rsa = rsa.split_at(rsa.find("-----BEGIN PRIVATE KEY").unwrap());
-    let rsa = (rsa.0.to_owned(), rsa.1.to_owned());
-    for (certificate, key) in elliptic.into_iter().chain([rsa]) {
-        let authority = Authority::from_pem(certificate.as_bytes(), key.as_bytes()).unwrap();
-        assert_eq!(authority.bundle(), certificate);
-        assert_eq!(authority.key_pem(), key.as_bytes());
-        assert!(accepts_certificates_of(&authority, &authority));
-    }
-}
-
-#[test]
 fn a_certificate_that_is_no_ca_is_rejected() {
     let ca = testing::ca("other");
     let leaf = ca.client(&[("CN", "leaf")]);
@@ -183,14 +162,6 @@ fn a_certificate_that_is_no_ca_is_rejected() {
         let error = Authority::from_pem(&certificate, &key).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
     }
-}
-
-#[test]
-fn a_year_after_2049_is_written_in_four_digits() {
-    let end = 2_600_000_000;
-    let authority = Authority::create_until(end).unwrap();
-    let written = read(authority.bundle(), |ca| ca.validity.not_after.timestamp());
-    assert_eq!(written, end);
 }
 
 #[test]

@@ -100,8 +100,8 @@ async fn a_secret_without_a_ca_is_reported_and_left_unchanged() {
         cluster.put(PATH, object);
         let before = cluster.get(PATH);
         let error = load(&cluster).await.unwrap_err();
-        assert!(matches!(error, CertsError::BadSecret { .. }));
         let text = error.to_string();
+        assert!(text.contains("does not contain a usable CA"), "{text}");
         assert!(
             text.contains("ifo-system/ifo-apiserver-serving-ca"),
             "{text}"
@@ -113,12 +113,11 @@ async fn a_secret_without_a_ca_is_reported_and_left_unchanged() {
 
 #[tokio::test]
 async fn a_forbidden_request_is_reported() {
-    for (method, doing) in [(Method::GET, "read"), (Method::PUT, "update")] {
+    for (method, doing) in [(Method::GET, "read"), (Method::PUT, "updated")] {
         let cluster = installed();
         cluster.refuse(method, SECRET_NAME, 403);
         let error = load(&cluster).await.unwrap_err().to_string();
-        let expected = format!("cannot {doing} Secret ifo-system/{SECRET_NAME}");
-        assert!(error.contains(&expected), "{error}");
+        assert!(error.contains(&format!("cannot be {doing}")), "{error}");
     }
 }
 

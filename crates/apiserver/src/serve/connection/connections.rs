@@ -24,7 +24,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// The server closes a newcomer that has had no open request for this time. No client needs such a
@@ -33,6 +33,9 @@ use tokio_util::sync::CancellationToken;
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which any other idle connection is closed. The kube-apiserver has the same limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// Interval at which a connection checks if it has been idle for too long.
+const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What the server knows about the client of a connection. A connection only moves to a later
 /// variant.
@@ -125,32 +128,27 @@ impl Connections {
     fn evict(&self) {
         let mut open = self.open();
         // A request can change the client of a connection at any time. So each client is read once.
-        let clients: Vec<_> = open.iter().map(|it| it.client()).collect();
+        let clients: &Vec<_> = &open.iter().map(|it| it.client()).collect();
         let mut counts: HashMap<&(ConnectionClass, String), usize> = HashMap::new();
-        for client in &clients {
+        for client in clients {
             *counts.entry(client).or_default() += 1;
         }
-        let has_more_than_its_share = |class: &ConnectionClass| {
-            let members = clients.iter().filter(|(of, _)| of == class);
-            members.count() > class.share(self.slots)
-        };
+        let members = |class| (0..clients.len()).filter(move |number| clients[*number].0 == class);
         let mut classes = ConnectionClass::ALL.into_iter();
-        let Some(class) = classes.find(has_more_than_its_share) else {
+        let Some(class) = classes.find(|class| members(*class).count() > class.share(self.slots))
+        else {
             return;
         };
-        let rank = |number: usize, client| {
-            let is_idle = open[number].is_idle();
+        let rank = |number: &usize| {
+            let connection = &open[*number];
             // The eviction of a kube-apiserver's connection ends the requests of many users.
-            let in_flight = Reverse(open[number].state().in_flight);
-            (counts[client], is_idle, in_flight, Reverse(number))
+            let in_flight = Reverse(connection.state().in_flight);
+            let count = counts[&clients[*number]];
+            (count, connection.is_idle(), in_flight, Reverse(*number))
         };
-        let members = clients
-            .iter()
-            .enumerate()
-            // The last connection is the new one.
-            .filter(|(number, (of, _))| *of == class && number + 1 < clients.len());
-        let evicted = members.map(|(number, client)| rank(number, client)).max();
-        if let Some((.., Reverse(number))) = evicted {
+        // The last connection is the new one.
+        let earlier = members(class).filter(|number| number + 1 < clients.len());
+        if let Some(number) = earlier.max_by_key(rank) {
             open.remove(number).evicted.cancel();
         }
     }
@@ -206,22 +204,16 @@ impl ClientConnection {
     /// [`NEWCOMER_IDLE_TIMEOUT`] for a newcomer, and [`IDLE_TIMEOUT`] for any other connection.
     pub async fn wait_until_idle_timeout(&self) {
         let started = Instant::now();
-        loop {
-            let now = Instant::now();
-            let due = {
-                let state = self.state();
-                let is_idle = state.in_flight == 0;
-                let idle_since = if is_idle { state.last_end } else { now };
-                let limit = match state.class {
-                    ConnectionClass::Newcomer => NEWCOMER_IDLE_TIMEOUT,
-                    _ => IDLE_TIMEOUT,
-                };
-                idle_since.max(started) + limit
+        let is_over = || {
+            let state = self.state();
+            let limit = match state.class {
+                ConnectionClass::Newcomer => NEWCOMER_IDLE_TIMEOUT,
+                _ => IDLE_TIMEOUT,
             };
-            if due <= now {
-                return;
-            }
-            sleep_until(due).await;
+            state.in_flight == 0 && state.last_end.max(started).elapsed() >= limit
+        };
+        while !is_over() {
+            sleep(IDLE_CHECK_INTERVAL).await;
         }
     }
 
