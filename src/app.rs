@@ -21,9 +21,7 @@ use crate::resources::{self, OperationHooks, SharedShortNames, SubjectVisibility
 use crate::rules::Report;
 use crate::telemetry::{IndexSample, Metrics};
 use crate::tracker_task::ReadGaps;
-use aggregated_apiserver::serve::{
-    self, Connections, Readiness, ResourceInfo, ServerParameters, VersionInfo,
-};
+use aggregated_apiserver::serve::{self, AnyResource, Connections, Readiness, ServerParameters};
 use anyhow::bail;
 use axum::Router;
 use futures::future::BoxFuture;
@@ -205,15 +203,13 @@ impl App {
 
     /// Returns the router of the HTTP server. The caller creates the listener.
     ///
-    /// The HTTP server serves operations, activities and the records of completed operations. In a
-    /// cluster, `served_by_other_router` is `None`. In the demo,
-    /// `served_by_other_router` contains the resources of the demo's objects. Discovery lists these
-    /// resources, but another router serves them. `gate_webhook` is true if the admission webhook is
-    /// served.
+    /// The HTTP server serves operations, activities and the records of completed operations. In the
+    /// demo, it also serves the objects of the demo, and further routes (`more`). `gate_webhook` is
+    /// true if the admission webhook is served.
     fn router(
         &self,
         access: Access,
-        served_by_other_router: Option<&'static [ResourceInfo]>,
+        more: (Vec<AnyResource>, Router),
         gate_webhook: bool,
     ) -> Router {
         let Components {
@@ -256,20 +252,17 @@ impl App {
             } else {
                 Router::new()
             },
-            routes: peer_requests::routes(replica_status),
+            routes: peer_requests::routes(replica_status).merge(more.1),
             hooks,
             readiness,
             metrics: metrics.api(),
             render_metrics: Arc::new(move || metrics.render()),
-            version: VersionInfo {
-                version: common.version.clone(),
-                ..VersionInfo::default()
-            },
-            served_by_other_router,
+            version: common.version.clone(),
             limits: common.limits(),
             shutdown: self.shutdown.clone(),
         };
-        serve::router(server, served)
+        let served = served.into_iter().map(AnyResource::from);
+        serve::router(server, served.chain(more.0))
     }
 
     /// Waits until a signal arrives or a task ends too early. Then finishes the open requests and

@@ -15,7 +15,7 @@ use crate::demo::{
 use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
-use aggregated_apiserver::serve::{self, ResourceInfo, ServerParameters};
+use aggregated_apiserver::serve::{self, ResourceInfo};
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use ifo_api::{Gvr, Resolution, Source};
@@ -81,16 +81,11 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
     };
     let (objects, kinds) = open_objects(&mut app, &common, &config)?;
     let rule_sets = open_rule_sets(&mut app, &config, &objects)?;
-    let short_names = kinds::short_names(kinds);
+    let short_names = kinds::short_names(&kinds);
     app.short_names_of_kinds.store(Arc::new(short_names));
-    let router = app.router(access, Some(kinds), false);
-    let server = ServerParameters {
-        metrics: app.shared.metrics.api(),
-        shutdown: app.shutdown.clone(),
-        limits: common.limits(),
-        ..ServerParameters::new("ifo", users.clone(), users.clone())
-    };
-    let router = object_server::in_front_of(router, &objects, &rule_sets, kinds, server);
+    let served = object_server::resources(&kinds, &objects, &rule_sets);
+    let routes = object_server::routes(objects.clone());
+    let router = app.router(access, (served, routes), false);
     let router = access_reviews::add_to(router, users);
     let listening = serve::listen::serve(
         listener,
@@ -131,16 +126,16 @@ fn open_objects(
     app: &mut App,
     common: &Common,
     config: &Demo,
-) -> anyhow::Result<(ObjectStore, &'static [ResourceInfo])> {
+) -> anyhow::Result<(ObjectStore, Vec<ResourceInfo>)> {
     let own = &*common.cluster_operations_namespace;
     if let Some(folder) = &config.objects {
         let objects = open(app, folder, &["default", own])?;
-        return Ok((objects, kinds::KINDS_WITH_FOLDER));
+        return Ok((objects, kinds::KINDS_WITH_FOLDER.to_vec()));
     }
     let mut scenes = Scenes::open(own);
     let (objects, kinds) = (scenes.objects(), std::mem::take(&mut scenes.kinds));
     app.tasks.start("scenes", scenes.play());
-    Ok((objects, kinds.leak()))
+    Ok((objects, kinds))
 }
 
 /// Opens the folder of the flag `--rules`. Without this flag, returns the shipped rule sets.

@@ -31,7 +31,7 @@ fn pod(name: &str, phase: &str) -> String {
     )
 }
 
-async fn folder(files: &[(&str, &str)]) -> (TempDir, ObjectStore) {
+fn folder(files: &[(&str, &str)]) -> (TempDir, ObjectStore) {
     let dir = tempfile::tempdir().unwrap();
     for (name, text) in files {
         write(&dir, name, text);
@@ -89,8 +89,7 @@ async fn objects_follow_their_files() {
         ("deep/er/c.yml", &pod("c", "Pending")),
         ("notes.txt", &pod("ignored", "Running")),
         ("bad.yaml", "kind: ["),
-    ])
-    .await;
+    ]);
     let mut feed = follow(&store, gvr("", "pods"));
     let all = ["reset", "+a Running", "+b Running", "+c Pending", "synced"];
     expect(&mut feed, &all).await;
@@ -118,34 +117,27 @@ async fn objects_follow_their_files() {
 #[tokio::test]
 async fn an_object_is_completed_as_in_a_cluster() {
     let text = "{apiVersion: v1, kind: Pod, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Node, metadata: {name: a}}\n---\n{apiVersion: v1, kind: Pod, metadata: {name: own, uid: mine}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: empty, uid: theirs}}\n";
-    let read = async || {
-        let (_dir, store) = folder(&[("a.yaml", text)]).await;
+    let read = || {
+        let (_dir, store) = folder(&[("a.yaml", text)]);
         let of = |kind, namespace| store.in_namespace("v1", kind, namespace);
-        [
-            of("Pod", "default"),
-            of("Node", ""),
-            of("Namespace", "empty"),
-            of("Namespace", "own"),
-            of("Namespace", "default"),
-        ]
-        .concat()
+        [of("Pod", "default"), of("Node", ""), of("Namespace", "")].concat()
     };
-    let objects = read().await;
+    let objects = read();
     let names: Vec<_> = objects
         .iter()
         .map(|it| it["metadata"]["name"].as_str().unwrap())
         .collect();
-    assert_eq!(names, ["a", "own", "a", "empty", "own", "default"]);
+    assert_eq!(names, ["a", "own", "a", "default", "empty", "own"]);
     let uid = |number: usize| &objects[number]["metadata"]["uid"];
     assert!(uid(0).is_string() && uid(2).is_string() && uid(0) != uid(2));
-    assert_eq!((uid(1), uid(3)), (&"mine".into(), &"theirs".into()));
-    assert_eq!(objects[4]["status"]["phase"], "Active");
-    assert_eq!(read().await, objects, "the UIDs are stable");
+    assert_eq!((uid(1), uid(4)), (&"mine".into(), &"theirs".into()));
+    assert_eq!(objects[5]["status"]["phase"], "Active");
+    assert_eq!(read(), objects, "the UIDs are stable");
 }
 
 #[tokio::test]
 async fn a_kind_is_served_from_the_moment_it_appears() {
-    let (dir, store) = folder(&[("a.yaml", &pod("a", "Running"))]).await;
+    let (dir, store) = folder(&[("a.yaml", &pod("a", "Running"))]);
     let served = |kind: &str, namespaced| Resolution::Served {
         kind: kind.into(),
         namespaced,

@@ -22,17 +22,16 @@ pub fn collection(api_version: &str, kind: &str) -> Collection {
     Collection::new(prefix(api_version, kind).leak())
 }
 
-/// Returns the key of an object. As in the path of a request, a Namespace object is in its own
-/// namespace. Returns `None` if the object lacks its name, its kind or its `apiVersion`.
+/// Returns the key of an object. Returns `None` if the object lacks its name, its kind or its
+/// `apiVersion`.
 pub fn key(object: &Value) -> Option<Key> {
     let prefix = prefix(object["apiVersion"].as_str()?, object["kind"].as_str()?);
     let metadata = &object["metadata"];
-    let name = metadata["name"].as_str()?;
-    let namespace = match &*prefix {
-        "Namespace.v1/" => name,
-        _ => metadata["namespace"].as_str().unwrap_or_default(),
-    };
-    Some(Key::new([&*prefix, namespace].concat(), name))
+    let namespace = metadata["namespace"].as_str().unwrap_or_default();
+    Some(Key::new(
+        [&*prefix, namespace].concat(),
+        metadata["name"].as_str()?,
+    ))
 }
 
 /// Returns an active Namespace without a creation time.

@@ -8,72 +8,49 @@ use super::kinds::RULE_SETS;
 use super::model::{DemoModel, collection};
 use super::objects::ObjectStore;
 use aggregated_apiserver::serve::{
-    self, ErrorStatus, Resource, ResourceInfo, SelectableField, ServerParameters,
+    AnyResource, Column, ErrorStatus, Resource, ResourceInfo, SelectableField,
 };
 use axum::Router;
-use axum::extract::{Path, Request, State};
-use axum::middleware::{self, Next};
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use http::header::CONTENT_TYPE;
 use http::{StatusCode, Uri};
 use kube::core::DynamicObject;
 use schemars::{Schema, SchemaGenerator, json_schema};
-use std::sync::Arc;
-use tower::ServiceExt as _;
 
 /// The only subresource that the demo serves, and only as a dry run.
 const EVICTION: &str = "/api/v1/namespaces/{namespace}/pods/{name}/eviction";
 
-/// Returns a router that serves the objects of these kinds, and passes all other requests to `router`.
-pub fn in_front_of(
-    router: Router,
+/// Returns the resources of these kinds.
+pub fn resources(
+    kinds: &[ResourceInfo],
     objects: &ObjectStore,
     rule_sets: &ObjectStore,
-    kinds: &[ResourceInfo],
-    mut server: ServerParameters,
-) -> Router {
-    server.routes = Router::new()
-        .route(EVICTION, post(evict))
-        .with_state(objects.clone());
-    server.readiness.set_synced();
+) -> Vec<AnyResource> {
     let resources = kinds.iter().map(|kind| {
         if *kind == RULE_SETS {
-            let columns = RULE_SET_COLUMNS;
-            return Resource {
-                columns,
-                ..resource(RULE_SETS, rule_sets)
-            };
+            return resource(RULE_SETS, rule_sets, RULE_SET_COLUMNS);
         }
-        resource(*kind, objects)
+        resource(*kind, objects, COLUMNS)
     });
-    let own = serve::router(server, resources.collect());
-    let paths: Arc<[String]> = kinds.iter().map(path).collect();
-    router.layer(middleware::from_fn(move |request: Request, next: Next| {
-        let path = request.uri().path();
-        let is_own = paths.iter().any(|own| path.starts_with(&**own));
-        let own = is_own.then(|| own.clone());
-        async move {
-            match own {
-                Some(own) => own.oneshot(request).await.into_response(),
-                None => next.run(request).await,
-            }
-        }
-    }))
+    resources.map(AnyResource::from).collect()
 }
 
-/// Returns the beginning of the paths of the objects. The path of the discovery document does not have
-/// the slash at the end.
-fn path(kind: &ResourceInfo) -> String {
-    let root = if kind.group.is_empty() { "api" } else { "apis" };
-    format!("/{root}/{}/", kind.api_version())
+/// Returns the route of the subresource.
+pub fn routes(objects: ObjectStore) -> Router {
+    Router::new()
+        .route(EVICTION, post(evict))
+        .with_state(objects)
 }
 
 type FieldText = for<'a> fn(&'a DynamicObject) -> Option<&'a str>;
 
-fn resource(info: ResourceInfo, objects: &ObjectStore) -> Resource<DemoModel> {
-    // As in a kube-apiserver, the access check for the Namespace object `a` has the namespace `a`.
-    let namespaced = info.namespaced || info.kind == "Namespace";
+fn resource(
+    info: ResourceInfo,
+    objects: &ObjectStore,
+    columns: &'static [Column<DemoModel>],
+) -> Resource<DemoModel> {
     let field = |path, text: FieldText| (path, SelectableField::Text(text));
     let fields = match info.kind {
         "Pod" => vec![
@@ -83,18 +60,14 @@ fn resource(info: ResourceInfo, objects: &ObjectStore) -> Resource<DemoModel> {
         _ => Vec::new(),
     };
     Resource {
-        columns: COLUMNS,
+        columns,
         fields,
         collection: collection(&info.api_version(), info.kind),
-        ..Resource::new(
-            ResourceInfo { namespaced, ..info },
-            any_object,
-            objects.reader.clone(),
-        )
+        ..Resource::new(info, any_object, objects.reader.clone())
     }
 }
 
-/// Returns the schema of the kinds. No client can request it, because the other router serves `OpenAPI`.
+/// Returns the schema of the kinds. The fields are not known.
 fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object"})
 }

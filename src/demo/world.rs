@@ -19,7 +19,7 @@ pub(super) fn served<'a>(
 ) -> (BTreeMap<Key, Value>, Kinds) {
     let kinds = Kinds::of(files.clone().map(|(_, object)| object));
     let mut objects = BTreeMap::new();
-    let mut namespaces = BTreeSet::from_iter(namespaces.iter().cloned());
+    let mut namespaces: BTreeSet<String> = namespaces.iter().cloned().collect();
     for (path, object) in files {
         let object_as_served = as_served(object, kinds.is_namespaced(object));
         let Some(key) = key(&object_as_served) else {

@@ -26,7 +26,7 @@ use crate::index::{Object, ReadVersion, Scope, index_key};
 use aggregated_apiserver::auth::{
     AccessDecision, Attributes, ResourceAttributes, SelectorOperator, SelectorRequirement, User,
 };
-use aggregated_apiserver::serve::{Read, ReviewedSelectors, version_of_list};
+use aggregated_apiserver::serve::{Read, ReviewedSelectors};
 use axum::response::Response;
 use http::header::WARNING;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -53,9 +53,10 @@ pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut 
         add_warning(&Incomplete::NotCurrent, response);
         return;
     }
-    let version = version_of_list(response);
-    let at = version.map_or(ReadVersion::Latest, ReadVersion::Exact);
-    let is_newest = version.is_none_or(|version| version >= hooks.reader.head());
+    let at = read.version.map_or(ReadVersion::Latest, ReadVersion::Exact);
+    let is_newest = read
+        .version
+        .is_none_or(|version| version >= hooks.reader.head());
     let scope = Scope::Object(index_key(GapsObject::key()));
     let incomplete = match hooks.reader.list(&scope, at) {
         // The index no longer has this version.

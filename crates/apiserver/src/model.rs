@@ -7,9 +7,8 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::marker::PhantomData;
 
-/// Describes the objects of a server. All resources of a server have the same model, because they
-/// share one sequence of resourceVersions. A server with several kinds uses an enum as
-/// [`Model::Object`].
+/// Describes the objects of a store. All resources of a store have the same model, and share one
+/// sequence of resourceVersions. A store with several kinds uses an enum as [`Model::Object`].
 ///
 /// [`Typed`] is the model of any type that implements [`kube::Resource`]. `Typed` clones an object
 /// each time it encodes the object. A server with many objects can implement this trait itself and

@@ -34,7 +34,7 @@ fn the_steps_are_in_order_and_every_change_is_of_an_object_that_exists() {
     for (name, text) in &embedded(FILES) {
         let mut existing = BTreeSet::new();
         let scene = Scene::parse(text);
-        assert!(scene.steps().is_sorted_by_key(|step| step.at()), "{name}");
+        assert!(scene.steps().is_sorted_by_key(SceneStep::at), "{name}");
         for step in scene.steps() {
             let expected = match step.change {
                 ChangeType::Added => existing.insert(step.key()),

@@ -33,9 +33,7 @@ use crate::replicate::{ReplicaRole, ReplicaStatus};
 use crate::telemetry::Metrics;
 use access::{HeaderAuthenticator, RecordingAuthorizer};
 use aggregated_apiserver::auth::{AccessDecision, Attributes, Authorize, Undecided, User};
-use aggregated_apiserver::serve::{
-    Limits, Readiness, ResourceInfo, ServerParameters, VersionInfo, router,
-};
+use aggregated_apiserver::serve::{Limits, Readiness, ResourceInfo, ServerParameters, router};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::Body;
@@ -161,11 +159,7 @@ impl Fixture {
                 let metrics = metrics.clone();
                 Arc::new(move || metrics.render())
             },
-            version: VersionInfo {
-                version: "0.1.0".to_owned(),
-                ..VersionInfo::default()
-            },
-            served_by_other_router: None,
+            version: "0.1.0".to_owned(),
             shutdown: shutdown.clone(),
             limits,
         };

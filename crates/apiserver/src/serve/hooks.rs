@@ -103,14 +103,6 @@ pub struct Read<'a> {
     pub may_be_outdated: bool,
     /// True if objects can be hidden from the user ([`super::Visibility`]).
     pub is_filtered: bool,
-}
-
-/// The resourceVersion of a list. The answer has this value as an extension.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ListVersion(pub Rv);
-
-/// Returns the version of the list in an answer. Returns None for a watch.
-pub fn version_of_list(response: &Response) -> Option<Rv> {
-    let version = response.extensions().get::<ListVersion>();
-    version.map(|version| version.0)
+    /// The version of a list. None for a watch.
+    pub version: Option<Rv>,
 }

@@ -194,14 +194,13 @@ fn labels(
     };
     let verb = request.map_or("", |request| request.verb);
     let verb = if verb.is_empty() { method } else { verb }.to_ascii_uppercase();
-    let found = request.and_then(|request| Some((request, shared.position(request)?)));
-    let Some((request, at)) = found else {
+    let found = request.and_then(|request| Some((request, shared.resource(request)?.info)));
+    let Some((request, resource)) = found else {
         return RequestLabels {
             verb,
             ..RequestLabels::default()
         };
     };
-    let resource = &shared.resources[at];
     RequestLabels {
         verb,
         group: resource.group,

@@ -40,14 +40,15 @@ pub use answer::error_status::ErrorStatus;
 pub use connection::connections::Connections;
 pub use connection::listen;
 pub use describe::{discovery, openapi};
-pub use hooks::{Hooks, NoHooks, Read, version_of_list};
+pub use hooks::{Hooks, NoHooks, Read};
 pub use limits::{Limits, MAX_AUTHENTICATING, MAX_SMALL_ANSWERS};
 pub use readiness::Readiness;
 pub use request::selectors::ReviewedSelectors;
 pub use request::{Query, verb};
 pub use request_log::{ACCESS_LOG, ClientAddress};
 pub use resource::{
-    Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField, any_label,
+    AnyResource, Cell, CellContext, CellValue, Column, Resource, ResourceInfo, SelectableField,
+    any_label,
 };
 pub use visibility::{View, ViewedObjects, Visibility, yield_regularly};
 
@@ -59,10 +60,11 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Router};
 use connection::websocket;
+use futures::future::BoxFuture;
 use http::HeaderMap;
 use limits::LoadLimits;
 use middleware::Admitted;
-use read::watch::WatchContext;
+use read::watch::WatchEnd;
 use read::{get, list, watch};
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,13 +92,8 @@ pub struct ServerParameters {
     pub metrics: Arc<Metrics>,
     /// Returns the content of `/metrics`, in the text format of `OpenMetrics`.
     pub render_metrics: Arc<dyn Fn() -> String + Send + Sync>,
-    /// The content of `/version`.
-    pub version: VersionInfo,
-    /// Resources that another router serves, but that discovery must list. If this is Some,
-    /// discovery also describes the core group. A server behind a kube-apiserver uses None, because
-    /// the kube-apiserver describes its own resources. A server whose clients connect to it
-    /// directly, for example a demo, can use Some.
-    pub served_by_other_router: Option<&'static [ResourceInfo]>,
+    /// The semantic version of the server, for `/version`. A leading `v` is optional.
+    pub version: String,
     /// Further routes, which are authenticated, authorized and limited like all others. Their
     /// requests have no bodies.
     pub routes: Router,
@@ -129,8 +126,7 @@ impl ServerParameters {
             readiness,
             metrics: Arc::default(),
             render_metrics: Arc::new(String::new),
-            version: VersionInfo::default(),
-            served_by_other_router: None,
+            version: String::new(),
             routes: Router::new(),
             public_routes: Router::new(),
             shutdown: CancellationToken::new(),
@@ -139,21 +135,10 @@ impl ServerParameters {
     }
 }
 
-/// The information about the build that `/version` serves.
-#[derive(Clone, Debug, Default)]
-pub struct VersionInfo {
-    /// The semantic version. A leading `v` is optional.
-    pub version: String,
-    /// The git commit of the build. Empty if it is unknown.
-    pub commit: String,
-    /// The time of the build in RFC 3339. Empty if it is unknown.
-    pub built: String,
-}
-
 /// The state that all requests share.
 struct ServerState {
     server: ServerParameters,
-    resources: Vec<ResourceInfo>,
+    resources: Vec<AnyResource>,
     /// True if a resource has a [`Visibility`]. Then even a user who may read only some namespaces
     /// may send requests for all namespaces. So such requests may not use the reserved slots.
     is_filtered: bool,
@@ -161,44 +146,61 @@ struct ServerState {
 }
 
 impl ServerState {
-    /// Returns the index of the resource that the request names. None if this server does not serve
-    /// the resource.
-    fn position(&self, request: &ResourceAttributes) -> Option<usize> {
-        self.resources.iter().position(|resource| {
-            resource.group == request.group
-                && resource.version == request.version
-                && resource.plural == request.resource
+    /// Returns the resource that the request names. None if this server does not serve it.
+    fn resource(&self, request: &ResourceAttributes) -> Option<&AnyResource> {
+        self.resources.iter().find(|AnyResource { info, .. }| {
+            info.group == request.group
+                && info.version == request.version
+                && info.plural == request.resource
         })
     }
 }
 
-/// The server and its resources.
-struct Api<M: Model> {
-    shared: Arc<ServerState>,
-    resources: Vec<Arc<Resource<M>>>,
+/// Answers the requests for a resource.
+trait Served: Send + Sync {
+    fn answer<'a>(
+        &'a self,
+        shared: &'a Arc<ServerState>,
+        request: &'a ResourceAttributes,
+        admitted: &'a Admitted,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<Response, ErrorStatus>>;
+}
+
+impl<M: Model> Served for Arc<Resource<M>> {
+    fn answer<'a>(
+        &'a self,
+        shared: &'a Arc<ServerState>,
+        request: &'a ResourceAttributes,
+        admitted: &'a Admitted,
+        headers: &'a HeaderMap,
+    ) -> BoxFuture<'a, Result<Response, ErrorStatus>> {
+        Box::pin(read(self, shared, request, admitted, headers))
+    }
 }
 
 /// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
 /// before they reach a route.
-pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>>) -> Router {
+pub fn router<R: Into<AnyResource>>(
+    mut server: ServerParameters,
+    resources: impl IntoIterator<Item = R>,
+) -> Router {
+    let resources: Vec<AnyResource> = resources.into_iter().map(Into::into).collect();
     let infos: Vec<ResourceInfo> = resources.iter().map(|it| it.info).collect();
-    let discovery = discovery::routes(&infos, server.served_by_other_router);
+    let discovery = discovery::routes(&infos);
     let openapi = openapi::routes(server.title, &server.version, &resources);
     let further = std::mem::take(&mut server.routes);
     let public = std::mem::take(&mut server.public_routes);
     let shared = Arc::new(ServerState {
-        resources: infos,
-        is_filtered: resources.iter().any(|it| it.visibility.is_some()),
+        is_filtered: resources.iter().any(|it| it.is_filtered),
+        resources,
         load: LoadLimits::new(&server.limits),
         server,
     });
-    let api = Arc::new(Api {
-        shared: Arc::clone(&shared),
-        resources: resources.into_iter().map(Arc::new).collect(),
-    });
+    let state = Arc::clone(&shared);
     let answer = move |Extension(admitted): Extension<Admitted>, headers: HeaderMap| {
-        let api = Arc::clone(&api);
-        async move { answer(&api, &admitted, &headers).await }
+        let shared = Arc::clone(&state);
+        async move { answer(&shared, &admitted, &headers).await }
     };
     let routes = Router::new()
         .merge(health::routes())
@@ -215,24 +217,29 @@ pub fn router<M: Model>(mut server: ServerParameters, resources: Vec<Resource<M>
 }
 
 /// Answers a request that no other route matches: a request for a resource, or an unknown path.
-async fn answer<M: Model>(api: &Api<M>, admitted: &Admitted, headers: &HeaderMap) -> Response {
-    let answer = match &admitted.requested.attributes {
-        Attributes::NonResource { .. } => Err(ErrorStatus::resource_not_found()),
-        Attributes::Resource(request) => resource(api, request, admitted, headers).await,
+async fn answer(shared: &Arc<ServerState>, admitted: &Admitted, headers: &HeaderMap) -> Response {
+    let request = match &admitted.requested.attributes {
+        Attributes::Resource(request) => Some(request),
+        Attributes::NonResource { .. } => None,
+    };
+    let found = request.and_then(|request| Some((request, shared.resource(request)?)));
+    let answer = match found.filter(|(request, found)| has_valid_scope(&found.info, request)) {
+        Some((request, found)) => {
+            let answer = found.served.answer(shared, request, admitted, headers);
+            answer.await
+        }
+        None => Err(ErrorStatus::resource_not_found()),
     };
     answer.unwrap_or_else(IntoResponse::into_response)
 }
 
-async fn resource<M: Model>(
-    api: &Api<M>,
+async fn read<M: Model>(
+    resource: &Arc<Resource<M>>,
+    shared: &Arc<ServerState>,
     request: &ResourceAttributes,
     admitted: &Admitted,
     headers: &HeaderMap,
 ) -> Result<Response, ErrorStatus> {
-    let resource = api.shared.position(request).map(|at| &api.resources[at]);
-    let resource = resource
-        .filter(|resource| has_valid_scope(&resource.info, request))
-        .ok_or_else(ErrorStatus::resource_not_found)?;
     let info = &resource.info;
     if !request.subresource.is_empty() {
         // The kube-apiserver gives this answer to all verbs if a custom resource does not have the
@@ -244,7 +251,7 @@ async fn resource<M: Model>(
         "" => return Err(ErrorStatus::method_not_allowed()),
         verb => return Err(ErrorStatus::not_supported(verb, info.group, info.plural)),
     }
-    let server = &api.shared.server;
+    let server = &shared.server;
     let hooks = &server.hooks;
     let peer_end = hooks.peer_stream_end(headers)?;
     if !server.readiness.synced() {
@@ -263,7 +270,7 @@ async fn resource<M: Model>(
         }
         None => false,
     };
-    let read = Read {
+    let mut read = Read {
         resource: info,
         request,
         query: &admitted.requested.query,
@@ -271,15 +278,20 @@ async fn resource<M: Model>(
         user: admitted.user.as_ref(),
         may_be_outdated,
         is_filtered,
+        version: None,
     };
     let peer = peer_end.is_some().then_some(&**hooks);
     let mut response = match request.verb {
         "get" => return get::get(resource, &read, user.as_ref()).await,
-        "list" => list::list(resource, &read, peer, user.as_ref()).await?,
+        "list" => {
+            let (list, version) = list::list(resource, &read, peer, user.as_ref()).await?;
+            read.version = Some(version);
+            list
+        }
         _ => {
             let stop = peer_end.unwrap_or_else(|| server.shutdown.clone());
-            let context = watch_context(api, info, admitted, stop, user);
-            let watch = watch::watch(resource, &read, peer, context)?;
+            let end = watch_end(shared, info, admitted, stop);
+            let watch = watch::watch(resource, &read, peer, user, end)?;
             if admitted.requested.is_websocket {
                 websocket::accept(headers, watch)?
             } else {
@@ -302,29 +314,25 @@ fn user_of(admitted: &Admitted) -> User {
     admitted.user.clone().unwrap_or_else(anonymous)
 }
 
-/// Returns the parts of a watch that do not come from its options. Cancelling `stop` ends the watch.
-fn watch_context<M: Model>(
-    api: &Api<M>,
+/// Returns the future that ends a watch. Cancelling `stop` completes it.
+fn watch_end(
+    shared: &Arc<ServerState>,
     info: &ResourceInfo,
     admitted: &Admitted,
     stop: CancellationToken,
-    user: Option<RestrictedUser<M>>,
-) -> WatchContext<M> {
-    let shared = Arc::clone(&api.shared);
+) -> WatchEnd {
     let end = shared.server.hooks.watch_end(info);
     let end = end.unwrap_or_else(|| Box::pin(std::future::pending()));
     let requested = Arc::clone(&admitted.requested);
-    WatchContext {
-        end: Box::pin(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                () = end => {}
-            }
-        }),
-        refused: Box::pin(wait_until_refused(shared, requested, user_of(admitted))),
-        user,
-    }
+    let refused = wait_until_refused(Arc::clone(shared), requested, user_of(admitted));
+    Box::pin(async move {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            () = end => None,
+            refused = refused => Some(refused),
+        }
+    })
 }
 
 /// Returns true if the answer must contain the newest state. A request with a resourceVersion or a
@@ -340,6 +348,7 @@ fn has_valid_scope(resource: &ResourceInfo, request: &ResourceAttributes) -> boo
         // in all namespaces.
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
-        request.namespace.is_empty()
+        // As in the kube-apiserver, the namespace of a request for a Namespace is its own name.
+        request.namespace.is_empty() || resource.kind == "Namespace"
     }
 }

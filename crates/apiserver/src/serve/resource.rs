@@ -1,6 +1,7 @@
 //! Describes the resources that the server serves: names, table columns, selectable fields, and the
 //! store of the objects.
 
+use super::Served;
 use super::answer::error_status::ErrorStatus;
 use super::visibility::Visibility;
 use crate::Model;
@@ -69,6 +70,12 @@ impl ResourceInfo {
         }
     }
 
+    /// Returns the path of the version, such as `/apis/group/version`.
+    pub(super) fn root(&self) -> String {
+        let root = if self.group.is_empty() { "api" } else { "apis" };
+        format!("/{root}/{}", self.api_version())
+    }
+
     /// Returns the kind of a list.
     pub fn list_kind(&self) -> String {
         format!("{}List", self.kind)
@@ -131,9 +138,33 @@ impl<M: Model<Context: Default>> Resource<M> {
 }
 
 impl<M: Model> Resource<M> {
-    /// Returns the key of an object in the store.
+    /// Returns the key of an object in the store. The namespace of a cluster-scoped object is empty.
     pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
+        let namespace = if self.info.namespaced { namespace } else { "" };
         self.collection.key(namespace, name)
+    }
+}
+
+/// A resource whose objects have any model.
+pub struct AnyResource {
+    pub(super) info: ResourceInfo,
+    pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
+    /// The paths of the selectable fields.
+    pub(super) fields: Vec<&'static str>,
+    /// True if objects can be hidden from users.
+    pub(super) is_filtered: bool,
+    pub(super) served: Box<dyn Served>,
+}
+
+impl<M: Model> From<Resource<M>> for AnyResource {
+    fn from(resource: Resource<M>) -> Self {
+        Self {
+            info: resource.info,
+            schema: resource.schema,
+            fields: resource.fields.iter().map(|(path, _)| *path).collect(),
+            is_filtered: resource.visibility.is_some(),
+            served: Box::new(Arc::new(resource)),
+        }
     }
 }
 

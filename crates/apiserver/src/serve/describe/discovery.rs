@@ -25,16 +25,11 @@ pub const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 /// The media type of plain discovery in JSON.
 pub const JSON: &str = "application/json";
 
-/// Returns the routes of discovery. `served_by_other_router` are the resources that the caller
-/// serves with routes of its own. If it is Some, the routes also describe the core group, on
-/// `/api`.
-pub fn routes(
-    resources: &[ResourceInfo],
-    served_by_other_router: Option<&[ResourceInfo]>,
-) -> Router {
-    let others = served_by_other_router.into_iter().flatten();
+/// Returns the routes of discovery. If a resource is in the core group, the routes also describe this
+/// group, on `/api`.
+pub fn routes(resources: &[ResourceInfo]) -> Router {
     let mut groups = BTreeMap::<_, Versions<'_>>::new();
-    for resource in resources.iter().chain(others) {
+    for resource in resources {
         let versions = groups.entry(resource.group).or_default();
         versions.entry(resource.version).or_default().push(resource);
     }
@@ -43,7 +38,7 @@ pub fn routes(
     let described: Vec<Value> = groups.iter().map(describe).collect();
     let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": described});
     let mut router = serve(Router::new(), "/apis", &list, Some(&groups));
-    if served_by_other_router.is_some() {
+    if !core.is_empty() {
         let versions = core.iter().flat_map(|(_, versions)| versions.keys());
         let list = json!({
             "kind": "APIVersions",
@@ -97,14 +92,13 @@ fn serve(router: Router, path: &str, plain: &Value, groups: Option<&[Group<'_>]>
         let clauses = clauses(&headers);
         let mut accepted = clauses.iter().filter(|clause| clause.allows_json());
         let document = accepted.find_map(|clause| {
-            let aggregated = aggregated.as_ref().filter(|_| clause.is_aggregated());
             if clause.is_plain() {
-                Some(&plain)
-            } else {
-                aggregated
+                return Some((&plain, false));
             }
+            let aggregated = aggregated.as_ref().filter(|_| clause.is_aggregated())?;
+            Some((aggregated, true))
         });
-        let Some(document) = document else {
+        let Some((document, is_aggregated)) = document else {
             return unacceptable().into_response();
         };
         let mut response = document.answer(&headers);
@@ -112,7 +106,7 @@ fn serve(router: Router, path: &str, plain: &Value, groups: Option<&[Group<'_>]>
         if aggregated.is_some() {
             headers.insert(VARY, HeaderValue::from_static("Accept"));
         }
-        if !std::ptr::eq(document, &plain) {
+        if is_aggregated {
             headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
         }
         response

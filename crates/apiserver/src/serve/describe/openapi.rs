@@ -13,11 +13,9 @@ mod paths;
 mod schemas;
 
 use super::discovery::JSON;
-use crate::Model;
-use crate::serve::VersionInfo;
 use crate::serve::answer::document::Document;
 use crate::serve::request::negotiation::{AcceptClause, clauses};
-use crate::serve::resource::Resource;
+use crate::serve::resource::AnyResource;
 use axum::Router;
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};
@@ -28,19 +26,19 @@ use serde_json::{Map, json};
 use std::collections::BTreeMap;
 
 /// Returns the routes of the documents. `title` is the title in the documents.
-pub fn routes<M: Model>(title: &str, version: &VersionInfo, resources: &[Resource<M>]) -> Router {
+pub fn routes(title: &str, version: &str, resources: &[AnyResource]) -> Router {
     let info = json!({
         "title": title,
-        "version": format!("v{}", version.version.trim_start_matches('v')),
+        "version": format!("v{}", version.trim_start_matches('v')),
     });
-    let mut by_version: BTreeMap<String, Vec<&Resource<M>>> = BTreeMap::new();
+    let mut by_version: BTreeMap<String, Vec<&AnyResource>> = BTreeMap::new();
     for resource in resources {
-        let api_version = resource.info.api_version();
-        by_version.entry(api_version).or_default().push(resource);
+        let root = resource.info.root();
+        by_version.entry(root).or_default().push(resource);
     }
     let mut index = Map::new();
     let mut router = Router::new();
-    for (group_version, resources) in by_version {
+    for (root, resources) in by_version {
         let content = json!({
             "openapi": "3.0.0",
             "info": info,
@@ -48,10 +46,10 @@ pub fn routes<M: Model>(title: &str, version: &VersionInfo, resources: &[Resourc
             "components": {"schemas": schemas::describe(&resources)},
         });
         let content = Document::json(&content, JSON);
-        let name = format!("apis/{group_version}");
-        let path = format!("/openapi/v3/{name}");
+        let path = format!("/openapi/v3{root}");
         let url = format!("{path}?hash={}", content.hash());
-        index.insert(name, json!({"serverRelativeURL": url}));
+        let name = root.trim_start_matches('/');
+        index.insert(name.to_owned(), json!({"serverRelativeURL": url}));
         let answer = async move |RawQuery(query): RawQuery, headers: HeaderMap| {
             let hash = query.unwrap_or_default();
             document(&content, hash.ends_with(content.hash()), &headers)

@@ -4,13 +4,10 @@
 
 use super::discovery::{V2, routes};
 use super::openapi;
-use crate::Typed;
-use crate::serve::VersionInfo;
 use crate::serve::resource::ResourceInfo;
 use axum::body::Body;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use k8s_openapi::api::core::v1::ConfigMap;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -27,7 +24,7 @@ async fn get(path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, Va
         request = request.header(*name, *value);
     }
     let request = request.body(Body::empty()).unwrap();
-    let answer = routes(&[NOTES], None).oneshot(request).await.unwrap();
+    let answer = routes(&[NOTES]).oneshot(request).await.unwrap();
     let (head, body) = answer.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -103,7 +100,7 @@ async fn kubectl_gets_an_empty_document_of_openapi_v2() {
         (protobuf, "\n\u{3}2.0"),
         ("application/json", "\"swagger\":\"2.0\""),
     ] {
-        let router = openapi::routes::<Typed<ConfigMap>>("notes", &VersionInfo::default(), &[]);
+        let router = openapi::routes("notes", "", &[]);
         let request = Request::get("/openapi/v2").header("accept", accept);
         let answer = router
             .oneshot(request.body(Body::empty()).unwrap())

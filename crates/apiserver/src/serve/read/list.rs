@@ -9,7 +9,7 @@ use super::wait_until_reached;
 use crate::serve::answer::encoder::{Encoder, list_meta};
 use crate::serve::answer::error_status::ErrorStatus;
 use crate::serve::answer::responses::json;
-use crate::serve::hooks::{Hooks, ListVersion, Read};
+use crate::serve::hooks::{Hooks, Read};
 use crate::serve::request::Query;
 use crate::serve::request::list_options::checked_selector;
 use crate::serve::request::negotiation::{ObjectForm, negotiate};
@@ -132,13 +132,13 @@ impl ListRange {
     }
 }
 
-/// Answers a list request. `peer` has the hooks of the server if another replica sent the request.
+/// Answers a list request. Also returns the version of the list. `peer` has the hooks of the server if another replica sent the request.
 pub async fn list<M: Model>(
     resource: &Arc<Resource<M>>,
     read: &Read<'_>,
     peer: Option<&dyn Hooks>,
     user: Option<&RestrictedUser<M>>,
-) -> Result<Response, ErrorStatus> {
+) -> Result<(Response, Rv), ErrorStatus> {
     let (request, query) = (read.request, read.query);
     let form = negotiate(read.headers, query)?;
     let selector = checked_selector(query, resource, false)?;
@@ -199,9 +199,7 @@ pub async fn list<M: Model>(
         let chunks = std::iter::once(first).chain(chunks);
         Body::from_stream(futures::stream::iter(chunks.map(Ok::<_, Infallible>)))
     };
-    let mut response = json(body);
-    response.extensions_mut().insert(ListVersion(rv));
-    Ok(response)
+    Ok((json(body), rv))
 }
 
 /// Returns the entries that match the selector. If there is a limit, the function stops at one

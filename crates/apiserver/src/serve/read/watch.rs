@@ -52,16 +52,9 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 
-/// The parts of a watch that do not come from the request.
-pub struct WatchContext<M: Model> {
-    /// When this future completes, the watch ends without an error.
-    pub end: BoxFuture<'static, ()>,
-    /// When this future completes, the watch ends with its result, because the user may no longer
-    /// watch.
-    pub refused: BoxFuture<'static, ErrorStatus>,
-    /// The user from whom objects can be hidden. None if nothing is hidden.
-    pub user: Option<RestrictedUser<M>>,
-}
+/// The end of a watch that does not come from the request. When the future completes, the watch ends,
+/// with this error if there is one.
+pub type WatchEnd = BoxFuture<'static, Option<ErrorStatus>>;
 
 /// Answers a watch request. `peer` has the hooks of the server if the client is another replica.
 /// Then a watch without initial events begins with a bookmark, which confirms that this server has
@@ -70,7 +63,8 @@ pub fn watch<M: Model>(
     resource: &Arc<Resource<M>>,
     read: &Read<'_>,
     peer: Option<&dyn Hooks>,
-    context: WatchContext<M>,
+    user: Option<RestrictedUser<M>>,
+    end: WatchEnd,
 ) -> Result<Response, ErrorStatus> {
     let (request, query) = (read.request, read.query);
     let form = negotiate(read.headers, query)?;
@@ -99,11 +93,11 @@ pub fn watch<M: Model>(
         columns_sent: false,
         plan,
         is_from_replica: peer.is_some(),
-        user: context.user,
+        user,
         view: None,
         chunks,
     };
-    let run = stream::once(watcher.run(context.end, context.refused));
+    let run = stream::once(watcher.run(end));
     let run = run.filter_map(|()| ready(None));
     // The watch runs first. So the body returns a chunk as soon as the watch has written it.
     let body = stream::select_with_strategy(run, body, |(): &mut ()| PollNext::Left);
@@ -135,7 +129,7 @@ type InitialObjects<M> = Option<Vec<Arc<Entry<M>>>>;
 
 impl<M: Model> Watcher<M> {
     /// Sends the events of the watch until its end.
-    async fn run(mut self, end: BoxFuture<'static, ()>, refused: BoxFuture<'static, ErrorStatus>) {
+    async fn run(mut self, end: WatchEnd) {
         // The timer for the end of a watch with a duration of zero would fire too late, after the
         // first events.
         if self.plan.duration.is_zero() {
@@ -143,14 +137,12 @@ impl<M: Model> Watcher<M> {
         }
         let failure = tokio::select! {
             biased;
-            () = end => return,
-            refused = refused => refused,
-            ended = self.send_events() => match ended {
-                Ok(()) => return,
-                Err(failure) => failure,
-            },
+            failure = end => failure,
+            ended = self.send_events() => ended.err(),
         };
-        self.send(failure.event()).await;
+        if let Some(failure) = failure {
+            self.send(failure.event()).await;
+        }
     }
 
     /// Sends a chunk of the body, unless it is empty. Returns when the connection has taken it.

@@ -2,18 +2,17 @@
 //! the descriptions of the resources. Output: path items of version 3.
 
 use super::schemas::{group_version_kind, list_name, object_name, reference};
-use crate::Model;
-use crate::serve::resource::{Resource, ResourceInfo};
+use crate::serve::resource::{AnyResource, ResourceInfo};
 use serde_json::{Map, Value, json};
 
 const RESOURCE_VERSION: &str = "For a list: the version of the returned state; resourceVersionMatch selects whether a newer state is allowed. For a watch: the version after which the changes are sent. For a get: the oldest allowed version of the object's state. If unset, a list or get returns the newest state, and a watch starts at the newest state.";
 
 /// Returns the path items of `resources`, by path.
-pub(super) fn describe<M: Model>(resources: &[&Resource<M>]) -> Map<String, Value> {
+pub(super) fn describe(resources: &[&AnyResource]) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
         let resource = &resource.info;
-        let root = format!("/apis/{}/{}", resource.group, resource.version);
+        let root = resource.root();
         let plural = resource.plural;
         let collection = if resource.namespaced {
             format!("{root}/namespaces/{{namespace}}/{plural}")

@@ -6,8 +6,7 @@
 //! - The type null and the keyword `oneOf` do not occur.
 //! - A reference that has a description is inside `allOf`.
 
-use crate::Model;
-use crate::serve::resource::{Resource, ResourceInfo};
+use crate::serve::resource::{AnyResource, ResourceInfo};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform as _};
@@ -20,7 +19,7 @@ const METADATA: &str = "Standard object's metadata. More info: https://git.k8s.i
 const LIST_METADATA: &str = "Standard list metadata. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds";
 
 /// Returns all schemas of a document by name.
-pub(super) fn describe<M: Model>(resources: &[&Resource<M>]) -> Map<String, Value> {
+pub(super) fn describe(resources: &[&AnyResource]) -> Map<String, Value> {
     let settings = SchemaSettings::draft2020_12().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
     });
@@ -68,7 +67,7 @@ fn package(resource: &ResourceInfo) -> String {
 }
 
 /// Returns the schema of one object.
-fn object<M: Model>(resource: &Resource<M>) -> Value {
+fn object(resource: &AnyResource) -> Value {
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     let mut schema = (resource.schema)(&mut settings.into_generator());
@@ -85,7 +84,7 @@ fn object<M: Model>(resource: &Resource<M>) -> Value {
     root["x-kubernetes-group-version-kind"] = json!([group_version_kind(info, info.kind)]);
     if !resource.fields.is_empty() {
         let fields = resource.fields.iter();
-        let fields = fields.map(|(path, _)| json!({"fieldPath": path}));
+        let fields = fields.map(|path| json!({"fieldPath": path}));
         root["x-kubernetes-selectable-fields"] = fields.collect();
     }
     root
