@@ -9,30 +9,20 @@ use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::ffi::OsString;
 
-/// Returns the flag in `argument` whose value is the next argument, such as `--namespace`, `-n` or
-/// `-wn`. None if `argument` contains no such flag.
-pub(super) fn flag_awaiting_value<'a>(flags: &'a [Arg], argument: &str) -> Option<&'a Arg> {
-    // In `--namespace=a`, the value is not in the next argument.
-    let name = argument.strip_prefix('-').filter(|it| !it.contains('='))?;
-    let mut flags = flags.iter().filter(|it| it.get_action().takes_values());
-    if let Some(long) = name.strip_prefix('-') {
-        return flags.find(|it| it.get_long() == Some(long));
+/// Returns true if `argument` is a flag whose value is the next argument, such as `--namespace`, `-n`
+/// or `-wn`. In `--namespace=a`, `-n=a` and `-na`, the value is not in the next argument.
+fn awaits_value(flags: &[Arg], argument: &str) -> bool {
+    let with_value = || flags.iter().filter(|it| it.get_action().takes_values());
+    if let Some(long) = argument.strip_prefix("--") {
+        return with_value().any(|it| it.get_long() == Some(long));
     }
-    // In `-na`, the value is not in the next argument either.
-    let flags_with_value: Vec<&Arg> = flags.collect();
-    let flag_of_letter = |letter| {
-        flags_with_value
-            .iter()
-            .find(|it| it.get_short() == Some(letter))
-    };
-    let at = name.find(|letter| flag_of_letter(letter).is_some())?;
-    let mut letters = name[at..].chars();
-    let flag = flag_of_letter(letters.next()?).copied();
-    flag.filter(|_| letters.next().is_none())
+    let has_value = |letter: &char| with_value().any(|it| it.get_short() == Some(*letter));
+    let mut rest = argument.chars().skip(1).skip_while(|it| !has_value(it));
+    rest.next().is_some() && rest.next().is_none()
 }
 
 /// Returns the flags of all commands.
-pub(super) fn all_flags() -> Vec<Arg> {
+fn all_flags() -> Vec<Arg> {
     let commands = PluginCli::command();
     let nested = commands
         .get_subcommands()
@@ -49,6 +39,9 @@ pub(super) fn with_switches(command: Command) -> Command {
             .action(ArgAction::Set)
             .num_args(0..=1)
             .require_equals(true)
+            .value_name("BOOL")
+            .hide_possible_values(true)
+            .hide_default_value(true)
             .default_missing_value("true")
             .default_value("false")
             .value_parser(BoolishValueParser::new()),
@@ -70,7 +63,7 @@ pub(super) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
         match argument.as_str() {
             "-h" | "--help" | "-V" | "--version" if at == 1 => return arguments,
             flag if flag.len() > 1 && flag.starts_with('-') => {
-                at += 1 + usize::from(flag_awaiting_value(&flags, flag).is_some());
+                at += 1 + usize::from(awaits_value(&flags, flag));
             }
             _ => {
                 let command = arguments.remove(at);

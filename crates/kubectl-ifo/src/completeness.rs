@@ -2,11 +2,9 @@
 //!
 //! A list can have several pages. If the user may not list the operations of all namespaces, the
 //! plugin also sends one request for each namespace. The headers of each answer state whether
-//! operations may be missing, and why. [`combined`] combines these statements. [`IncompleteJson`] is
-//! the reason in JSON and YAML.
+//! operations may be missing, and why. [`combined`] combines these statements.
 
-use ifo_api::completeness::{Incomplete, Named};
-use serde::Serialize;
+use ifo_api::completeness::Incomplete;
 
 /// The completeness of a list of operations, as the headers of the answer state it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,38 +30,6 @@ impl ListCompleteness {
         match self {
             Self::Incomplete(incomplete) => Some(incomplete),
             Self::Complete | Self::NotStated => None,
-        }
-    }
-}
-
-/// The reason why operations may be missing, as it is printed in JSON and YAML.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct IncompleteJson {
-    /// The reason in one sentence.
-    message: String,
-    /// Number of all rule sets. Present only if the reason is that some rule sets do not work.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule_sets: Option<usize>,
-    /// Number of rule sets that do not work. Present under the same condition as `rule_sets`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    not_working: Option<usize>,
-    /// The rule sets that do not work. The server names at most ten rule sets in each answer. Empty
-    /// if the user may not list rule sets, or if the reason is not rule sets that do not work.
-    named: Vec<Named>,
-}
-
-impl IncompleteJson {
-    pub(crate) fn of(incomplete: &Incomplete) -> Self {
-        let sets = match incomplete {
-            Incomplete::NotWorking(sets) => Some(sets),
-            _ => None,
-        };
-        Self {
-            message: incomplete.to_string(),
-            rule_sets: sets.map(|it| it.total),
-            not_working: sets.map(|it| it.count),
-            named: sets.map(|it| it.named.clone()).unwrap_or_default(),
         }
     }
 }

@@ -7,10 +7,12 @@
 mod tests;
 
 use super::api_client::ApiClient;
+use super::completion;
 use super::from_files::FileContents;
 use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
+use clap_complete::ArgValueCompleter;
 use ifo_api::labels;
 use ifo_client::error_text::{chain, one_line};
 use ifo_client::proxy::proxy;
@@ -34,7 +36,13 @@ pub(super) struct Connect {
     #[command(flatten)]
     cluster: ClusterFlags,
     /// Only operations on subjects in this namespace; all namespaces if omitted
-    #[arg(short, long, value_parser = namespace, value_name = "NAME")]
+    #[arg(
+        short,
+        long,
+        value_parser = namespace,
+        value_name = "NAME",
+        add = ArgValueCompleter::new(completion::namespaces)
+    )]
     namespace: Option<String>,
     /// Operations in all namespaces, which is the default; overrides --namespace, as in kubectl
     #[arg(long)]

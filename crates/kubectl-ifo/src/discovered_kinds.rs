@@ -60,11 +60,8 @@ pub(super) struct ServedResource {
 pub(super) struct ChosenKind {
     text: String,
     name: KindName,
-    /// The kinds of the cluster that have the typed name. Empty if discovery was not read or has no
-    /// such kind.
-    resources: Vec<ServedResource>,
-    /// True if discovery was read. In this case, `resources` contains all kinds of the typed name.
-    is_certain: bool,
+    /// The kinds of the cluster that have the typed name. None if discovery was not read.
+    resources: Option<Vec<ServedResource>>,
     /// The name in discovery that is most similar to the typed name. None if a kind has the typed
     /// name, or if no name is similar.
     nearest: Option<String>,
@@ -79,8 +76,7 @@ impl FromStr for ChosenKind {
         Ok(Self {
             text: text.to_owned(),
             name,
-            resources: Vec::new(),
-            is_certain: false,
+            resources: None,
             nearest: None,
         })
     }
@@ -98,24 +94,28 @@ impl ChosenKind {
         let Some(served) = kinds.discovered().await else {
             return;
         };
-        self.is_certain = true;
         let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
-        self.resources = matching.cloned().collect();
-        if self.resources.is_empty() {
+        self.resources = Some(matching.cloned().collect());
+        if !self.is_served() {
             let names = served.resources.iter().flat_map(|it| &it.names);
             let nearest = nearest(self.name.name(), names.map(String::as_str));
             self.nearest = nearest.map(str::to_owned);
         }
     }
 
+    /// Returns the known kinds of the cluster that have the typed name.
+    fn served(&self) -> &[ServedResource] {
+        self.resources.as_deref().unwrap_or_default()
+    }
+
     /// Returns true if the cluster serves a kind of this name.
     pub(super) fn is_served(&self) -> bool {
-        !self.resources.is_empty()
+        !self.served().is_empty()
     }
 
     /// Returns true if the cluster certainly serves no kind of this name.
     pub(super) fn certainly_does_not_exist(&self) -> bool {
-        self.is_certain && self.resources.is_empty()
+        self.resources.as_ref().is_some_and(Vec::is_empty)
     }
 
     /// Returns the kind as the user typed it.
@@ -131,28 +131,20 @@ impl ChosenKind {
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
     /// discovery has no matching kind, compares the typed name itself with `kind`.
     pub(super) fn matches_object(&self, kind: &str, api_version: &str) -> bool {
-        if self.resources.is_empty() {
+        if !self.is_served() {
             return self.name.is_kind(kind, api_version);
         }
-        let group = group(api_version);
-        self.resources
-            .iter()
-            .any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
-    }
-
-    /// Returns true if discovery is not available, so the cluster may serve the kind.
-    pub(super) fn may_exist_unseen(&self) -> bool {
-        self.resources.is_empty() && !self.is_certain
+        let (group, mut served) = (group(api_version), self.served().iter());
+        served.any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
     }
 
     /// Returns true if the resource `target`, which a rule set watches, is of the chosen kind.
     pub(super) fn matches_resource(&self, target: &Gvr) -> bool {
-        if self.resources.is_empty() {
+        if !self.is_served() {
             return self.name.is_resource(target);
         }
-        self.resources
-            .iter()
-            .any(|it| it.group == target.group && it.plural == target.resource)
+        let mut served = self.served().iter();
+        served.any(|it| it.group == target.group && it.plural == target.resource)
     }
 }
 

@@ -3,7 +3,6 @@
 //! module [`filter_check`](super::filter_check) checks whether the values of the flags exist in the
 //! cluster.
 
-use super::api_client::ApiClient;
 use super::discovered_kinds::{ChosenKind, Kinds};
 use super::label_selector::LabelSelector;
 use super::operation::{InFlightOperation, OperationFacts as _};
@@ -13,6 +12,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ifo_api::labels;
 use ifo_api::live::State;
 use std::fmt;
+use std::mem::discriminant;
 
 /// The flags that select operations.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -29,8 +29,14 @@ pub(super) struct Filters {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub(super) operation: Vec<String>,
     /// Only operations with matching labels, such as a=b,c!=d
-    #[arg(short = 'l', long, value_name = "SELECTOR")]
-    pub(super) selector: Option<LabelSelector>,
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "SELECTOR",
+        default_value = "",
+        hide_default_value = true
+    )]
+    pub(super) selector: LabelSelector,
     /// Only operations that touch this node, such as worker-3; may be given several times
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = node_name)]
     pub(super) node: Vec<String>,
@@ -40,6 +46,9 @@ pub(super) struct Filters {
     /// The states of `--state` and `--failing`. If the list is empty, all states are selected.
     #[arg(skip)]
     pub(super) states: Vec<State>,
+    /// The names of `get`. If the list is empty, operations of all names are selected.
+    #[arg(skip)]
+    pub(super) names: Vec<String>,
     /// The value of `--namespace`, which is one of the connection flags.
     #[arg(skip)]
     pub(super) namespace: Option<String>,
@@ -56,22 +65,22 @@ pub(super) enum FilterValue<'a> {
 }
 
 impl FilterValue<'_> {
-    /// Returns filters that contain only this value.
-    pub(super) fn alone(self) -> Filters {
-        self.put_into(Filters::default())
+    /// Returns true if `other` is a value of the same flag.
+    pub(super) fn is_of_flag(&self, other: &Self) -> bool {
+        discriminant(self) == discriminant(other)
     }
 
-    /// Returns `filters`, with this value as the only value of its flag.
-    pub(super) fn put_into(self, filters: Filters) -> Filters {
-        let mut filters = filters;
+    /// Returns true if this value selects `operation`. Names are compared regardless of upper and
+    /// lower case, except those of nodes and namespaces.
+    pub(super) fn matches(self, operation: &InFlightOperation) -> bool {
+        let (spec, subject) = (&operation.spec, &operation.spec.subject);
         match self {
-            Self::Component(value) => filters.component = vec![value.clone()],
-            Self::Kind(value) => filters.kind = vec![value.clone()],
-            Self::Operation(value) => filters.operation = vec![value.clone()],
-            Self::Node(value) => filters.node = vec![value.clone()],
-            Self::Namespace(value) => filters.namespace = Some(value.clone()),
+            Self::Component(name) => spec.component.eq_ignore_ascii_case(name),
+            Self::Kind(kind) => kind.matches_object(&subject.kind, &subject.api_version),
+            Self::Operation(name) => spec.operation.eq_ignore_ascii_case(name),
+            Self::Node(name) => operation.status.nodes.iter().any(|it| it == name),
+            Self::Namespace(name) => subject.namespace.as_deref() == Some(name),
         }
-        filters
     }
 }
 
@@ -158,31 +167,36 @@ impl Filters {
                 .iter()
                 .map(|it| format!("--state {}", it.name())),
         );
-        flags.extend(self.selector.iter().map(|it| format!("--selector {it}")));
+        let selector = Some(&self.selector.text).filter(|it| !it.is_empty());
+        flags.extend(selector.map(|it| format!("--selector {it}")));
         flags
     }
 
     /// Returns true if the filters select all operations in flight.
     pub(super) fn is_unfiltered(&self) -> bool {
-        self.values().is_empty() && self.selector.is_none() && self.states.is_empty()
+        self.flags().is_empty()
     }
 
-    /// Returns a field selector for the node, such as `status.nodes=worker-3`. The selector is
-    /// empty if the filters select no node or several nodes, because a field selector cannot
-    /// contain alternatives.
-    pub(super) fn node_selector(&self) -> String {
+    /// Returns the field selector of a list, such as `status.nodes=worker-3`. The selector contains
+    /// the phase without `--all-phases`, and the node and the state if the filters select exactly
+    /// one. A field selector cannot contain alternatives.
+    pub(super) fn list_selector(&self) -> String {
+        let active = (!self.all_phases).then(|| "status.phase=Active".to_owned());
+        let state = match self.states.as_slice() {
+            [state] => Some(format!("status.state={}", state.name())),
+            _ => None,
+        };
+        let node = Some(self.watch_selector()).filter(|it| !it.is_empty());
+        let parts: Vec<String> = [active, node, state].into_iter().flatten().collect();
+        parts.join(",")
+    }
+
+    /// Returns the field selector of a watch. The selector contains the node if the filters select
+    /// exactly one. It contains neither the phase nor the state, because both change while an
+    /// operation is watched.
+    pub(super) fn watch_selector(&self) -> String {
         match self.node.as_slice() {
             [node] => format!("status.nodes={node}"),
-            _ => String::new(),
-        }
-    }
-
-    /// Returns a field selector for the state, such as `status.state=Failing`. The selector is
-    /// empty if the filters select no state or several states, because a field selector cannot
-    /// contain alternatives.
-    pub(super) fn state_selector(&self) -> String {
-        match self.states.as_slice() {
-            [state] => format!("status.state={}", state.name()),
             _ => String::new(),
         }
     }
@@ -200,7 +214,7 @@ impl Filters {
             let usable = !values.is_empty() && values.iter().all(|it| labels::is_value(it));
             usable.then(|| format!("{}{label} in ({})", labels::PREFIX, values.join(",")))
         };
-        let own = Some(self.own_selector().to_owned()).filter(|it| !it.trim().is_empty());
+        let own = Some(self.selector.text.clone()).filter(|it| !it.is_empty());
         let component = label_in("component", &self.component);
         let operation = label_in("operation", &self.operation);
         let parts: Vec<String> = [own, component, operation].into_iter().flatten().collect();
@@ -208,46 +222,34 @@ impl Filters {
     }
 
     /// Returns the message for an empty result.
-    pub(super) fn empty_result_message(&self, server: &ApiClient) -> String {
-        // Files show only which operations were in flight when the files were recorded.
-        let (found, in_flight) = match server.from_files {
-            Some(_) => ("The files contain no operations", " that were in flight"),
-            None => ("No operations", " in flight"),
-        };
-        let in_flight = if self.all_phases { "" } else { in_flight };
-        let fitting = if self.is_unfiltered() {
-            ""
-        } else {
-            " that fit the filters"
-        };
-        format!("{found}{in_flight}{fitting}.")
-    }
-
-    /// Returns the text of `--selector`. Empty without this flag.
-    pub(super) fn own_selector(&self) -> &str {
-        self.selector.as_ref().map_or("", |it| it.text.as_str())
+    pub(super) fn empty_result_message(&self) -> &'static str {
+        match (self.is_unfiltered(), self.all_phases) {
+            (true, true) => "No operations.",
+            (true, false) => "No operations in flight.",
+            (false, _) => "No operations match the filters.",
+        }
     }
 
     /// Returns true if `--selector` matches the labels of `operation`.
     pub(super) fn has_labels(&self, operation: &InFlightOperation) -> bool {
-        let selector = self.selector.as_ref();
-        selector.is_none_or(|it| it.matches(&operation.metadata.labels))
+        self.selector.matches(&operation.metadata.labels)
     }
 
     /// Returns true if the filters select `operation`, regardless of its phase and state.
     pub(super) fn matches(&self, operation: &InFlightOperation) -> bool {
-        let (spec, subject) = (&operation.spec, &operation.spec.subject);
-        let nodes = &operation.status.nodes;
-        let mut kinds = self.kind.iter();
-        let is_kind = |it: &ChosenKind| it.matches_object(&subject.kind, &subject.api_version);
-        let touches = |node: &String| nodes.iter().any(|it| it == node);
-        self.has_labels(operation)
-            && is_empty_or_contains(&self.component, &spec.component)
-            && (self.kind.is_empty() || kinds.any(is_kind))
-            && is_empty_or_contains(&self.operation, &spec.operation)
-            && (self.node.is_empty() || self.node.iter().any(touches))
-            && (self.namespace.is_none()
-                || self.namespace.as_deref() == subject.namespace.as_deref())
+        let name = &operation.metadata.name;
+        (self.names.is_empty() || self.names.iter().any(|it| name == it))
+            && self.has_labels(operation)
+            && self.all_flags(|it| it.matches(operation))
+    }
+
+    /// Returns true if `fits` returns true for at least one value of each flag that has values.
+    pub(super) fn all_flags(&self, fits: impl Fn(FilterValue<'_>) -> bool) -> bool {
+        let values = self.values();
+        values.iter().all(|value| {
+            let mut of_flag = values.iter().filter(|it| it.is_of_flag(value));
+            of_flag.any(|it| fits(*it))
+        })
     }
 
     /// Returns true if the filters select the state of `operation`.
@@ -321,12 +323,6 @@ pub(super) fn node_name(text: &str) -> Result<String, String> {
     name.map(str::to_owned).ok_or_else(invalid)
 }
 
-/// Returns true if `wanted` contains `value`, regardless of upper and lower case. If `wanted` is
-/// empty, returns true for every value.
-pub(super) fn is_empty_or_contains(wanted: &[String], value: &str) -> bool {
-    wanted.is_empty() || wanted.iter().any(|it| it.eq_ignore_ascii_case(value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,7 +332,7 @@ mod tests {
         assert_eq!(Filters::default().label_selector(), "");
         let mut filters = Filters {
             component: vec!["olm".to_owned(), "kubevirt".to_owned()],
-            selector: Some("team=x".parse().unwrap()),
+            selector: "team=x".parse().unwrap(),
             ..typed(&["Migrating"])
         };
         assert_eq!(
@@ -347,7 +343,7 @@ mod tests {
         // A label cannot have the value `a b`, and the server would refuse a selector with this
         // value. So the selector does not contain the components.
         filters.component = vec!["a b".to_owned()];
-        filters.selector = None;
+        filters.selector = LabelSelector::default();
         assert_eq!(
             filters.label_selector(),
             "ifo.kubevirt.io/operation in (Migrating)"

@@ -5,11 +5,10 @@
 use ifo_api::labels::{is_key, is_value};
 use ifo_api::metadata::Labels;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::str::FromStr;
 
-/// A label selector, such as `a=b,c notin (d,e),!f`.
-#[derive(Clone, Debug)]
+/// A label selector, such as `a=b,c notin (d,e),!f`. The default matches all labels.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LabelSelector {
     /// The selector as the user typed it.
     pub(crate) text: String,
@@ -37,15 +36,9 @@ impl FromStr for LabelSelector {
             requirement(part).ok_or_else(invalid)
         });
         Ok(Self {
-            text: text.to_owned(),
+            text: text.trim().to_owned(),
             requirements: parsed.collect::<Result<_, String>>()?,
         })
-    }
-}
-
-impl fmt::Display for LabelSelector {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

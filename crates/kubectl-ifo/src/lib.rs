@@ -54,7 +54,6 @@ mod wait;
 mod work_groups;
 
 use arguments::{with_command, with_switches};
-use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use output::complain;
 use problem::Problem;
@@ -131,9 +130,6 @@ Examples:
     Version(version::VersionArgs),
     /// Prints a completion script for a shell
     Completion(completion::CompletionArgs),
-    /// Prints possible next words of a command line, for kubectl_complete-ifo
-    #[command(name = "__complete", hide = true)]
-    Complete(completion::CompletionWords),
     /// Writes the man pages
     #[command(name = "__man", hide = true)]
     Man(completion::ManArgs),
@@ -161,6 +157,7 @@ fn definitions() -> clap::Command {
 /// of standard output has closed the pipe. `impact` and `top` have further exit codes. `wait` has
 /// its own exit codes.
 pub fn run() -> ExitCode {
+    completion::complete();
     let cli = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
         Err(answer) => return output::print_clap_answer(&answer),
@@ -185,18 +182,9 @@ pub fn run() -> ExitCode {
 
 /// Parses a command line.
 fn parse(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
-    let arguments = with_command(arguments);
-    let parsed = with_switches(definitions()).try_get_matches_from(&arguments);
-    match parsed {
-        // With `with_switches`, the help would show `--watch[=<WATCH>]` instead of `--watch`.
-        Err(error) if error.kind() == ErrorKind::DisplayHelp => {
-            match definitions().try_get_matches_from(&arguments) {
-                Err(help) if help.kind() == ErrorKind::DisplayHelp => Err(help),
-                _ => Err(error),
-            }
-        }
-        parsed => PluginCli::from_arg_matches(&parsed?),
-    }
+    let definitions = with_switches(definitions());
+    let parsed = definitions.try_get_matches_from(with_command(arguments))?;
+    PluginCli::from_arg_matches(&parsed)
 }
 
 fn run_command(command: PluginCommand) -> Result<ExitCode, Problem> {
@@ -217,30 +205,23 @@ fn run_command(command: PluginCommand) -> Result<ExitCode, Problem> {
             let has_no_errors = rules::run(&command)?;
             Ok(ExitCode::from(u8::from(!has_no_errors)))
         }
-        PluginCommand::Completion(args) => completion::run(&args, &definitions()),
-        PluginCommand::Complete(words) => completion::print_candidates(&words, &definitions()),
+        PluginCommand::Completion(args) => completion::run(&args),
         PluginCommand::Man(args) => Ok(completion::man(&args, definitions())),
     }
 }
 
-/// Runs a command that connects to a cluster.
-fn in_runtime(
-    command: impl Future<Output = Result<ExitCode, Problem>>,
-) -> Result<ExitCode, Problem> {
-    let runtime = runtime().map_err(|error| Problem::Other(error.to_string()))?;
-    let result = runtime.block_on(command);
+/// Runs code that connects to a cluster. A runtime with a single thread starts faster, and one thread
+/// is enough.
+fn in_runtime<T>(code: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Problem::Other(error.to_string()))?;
+    let result = runtime.block_on(code);
     // A DNS lookup that still runs must not delay the end of the command, so this call does not
     // wait for such tasks.
     runtime.shutdown_background();
     result
-}
-
-/// Creates the tokio runtime for requests. A runtime with a single thread starts faster, and one
-/// thread is enough.
-fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ mod list_watch;
 
 use super::colors::Colors;
 use super::columns::Table;
+use super::completion;
 use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, StateArgs};
@@ -15,6 +16,7 @@ use super::problem::{INSTALL_HINT, Problem};
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
+use clap_complete::ArgValueCompleter;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde_json::json;
@@ -67,7 +69,11 @@ Examples:
   kubectl ifo get frontend-migrating-3f9c2a1b5e6d7f80 -o yaml")]
 pub(super) struct GetArgs {
     /// Names of operations
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(
+        required = true,
+        value_name = "NAME",
+        add = ArgValueCompleter::new(completion::operations)
+    )]
     names: Vec<String>,
     #[command(flatten)]
     common: CommonArgs,
@@ -96,14 +102,24 @@ impl CommonArgs {
         if self.output.watch && self.connect.reads_files() {
             return Err(needs_cluster("--watch"));
         }
-        Ok((
-            filters,
-            self.output
-                .format
-                .format
-                .or(from_filters)
-                .unwrap_or_default(),
-        ))
+        let format = self.output.format.format.or(from_filters);
+        Ok((filters, format.unwrap_or_default()))
+    }
+
+    /// Lists the operations, and checks the values of the filters. Returns the style of a table as
+    /// well.
+    pub(super) async fn open(
+        &self,
+        filters: &mut Filters,
+        format: Format,
+    ) -> Result<(OperationSource, Vec<InFlightOperation>, TextStyle), Problem> {
+        let server = self.connect.open().await?;
+        let kinds = Kinds::new(server.clone());
+        filters.resolve(&kinds).await;
+        let (source, operations) = OperationSource::open(server, filters.clone()).await?;
+        filter_check::check_and_warn(filters, &source, &operations).await?;
+        let style = kinds.style(format, self.output.colors.paint()).await;
+        Ok((source, operations, style))
     }
 }
 
@@ -141,44 +157,35 @@ pub(super) struct OutputArgs {
 
 /// Lists the operations.
 pub(super) async fn run(args: &ListArgs) -> Result<ExitCode, Problem> {
-    let rows = if args.work.expand {
-        RowMode::Expanded
-    } else {
-        RowMode::Pieces
-    };
-    show(&args.common, rows, &[]).await
+    show(&args.common, Some(args.work), &[]).await
 }
 
 /// Shows the named operations in any phase.
 pub(super) async fn get(args: &GetArgs) -> Result<ExitCode, Problem> {
-    show(&args.common, RowMode::Operations, &args.names).await
+    show(&args.common, None, &args.names).await
 }
 
 /// Prints the operations with these names. If `names` is empty, prints all operations that the
-/// filters select.
-async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<ExitCode, Problem> {
+/// filters select. With `work`, a table has a row for each piece of work.
+async fn show(
+    common: &CommonArgs,
+    work: Option<WorkArgs>,
+    names: &[String],
+) -> Result<ExitCode, Problem> {
     let (mut filters, format) = common.chosen()?;
-    filters.all_phases |= rows == RowMode::Operations;
+    filters.all_phases |= work.is_none();
+    let names = names.iter().map(|it| operation_name_in(it).unwrap_or(it));
+    filters.names = names.map(str::to_owned).collect();
     let output = &common.output;
-    let sort = output.sort_by.clone().unwrap_or(match format {
-        Format::Table | Format::Wide => SortBy::NEED,
-        Format::Json | Format::Yaml | Format::Name => SortBy::default(),
+    let sort = output.sort_by.clone().unwrap_or(if format.is_table() {
+        SortBy::NEED
+    } else {
+        SortBy::default()
     });
-    let server = common.connect.open().await?;
-    let empty_message = filters.empty_result_message(&server);
-    let kinds = Kinds::new(server.clone());
-    filters.resolve(&kinds).await;
-    let (source, mut operations) = OperationSource::open(server, filters.clone()).await?;
-    filter_check::check_and_warn(&filters, &source, &operations).await?;
-    let names: Vec<&str> = names
-        .iter()
-        .map(|it| operation_name_in(it).unwrap_or(it))
-        .collect();
-    let is_selected =
-        |it: &InFlightOperation| names.is_empty() || names.contains(&&*it.metadata.name);
-    operations.retain(is_selected);
+    let (source, mut operations, style) = common.open(&mut filters, format).await?;
     let is_listed = |name: &str| operations.iter().any(|it| it.metadata.name == *name);
-    let missing = names.iter().filter(|it| !is_listed(it)).map(|name| {
+    let missing = filters.names.iter().filter(|it| !is_listed(it));
+    let missing = missing.map(|name| {
         let hint = "see: kubectl ifo list -A -O name";
         Problem::NotFound(format!("operation {name:?} not found; {hint}"))
     });
@@ -192,22 +199,21 @@ async fn show(common: &CommonArgs, rows: RowMode, names: &[String]) -> Result<Ex
     sort.sort(&mut operations);
     let view = ListView {
         format,
-        rows,
+        work,
         sort,
-        style: kinds.style(format, output.colors.paint()).await,
+        style,
     };
-    if !output.watch {
-        print(view.format_all(&operations, clock::now(), names.len() == 1)?)?;
-        if operations.is_empty() && format.is_table() {
-            print_error_line(&empty_message);
-        }
-        print_incomplete(source.incomplete().as_ref());
+    if output.watch {
+        report_missing(missing)?;
+        return list_watch::watch(&view, &source, operations, &filters).await;
     }
+    print(view.format_all(&operations, clock::now(), filters.names.len() == 1)?)?;
+    if operations.is_empty() && format.is_table() {
+        print_error_line(filters.empty_result_message());
+    }
+    print_incomplete(source.incomplete().as_ref());
     report_missing(missing)?;
-    if !output.watch {
-        return Ok(ExitCode::SUCCESS);
-    }
-    list_watch::watch(&view, &source, operations, &filters, &is_selected).await
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Reports missing operations: prints all errors except the first one, and returns the first one. As
@@ -236,22 +242,12 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
     format!("note: {incomplete}{hint}")
 }
 
-/// The kind of the rows of a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RowMode {
-    /// One row for each operation.
-    Operations,
-    /// One row for each piece of work. Operations whose rules yield the same key (`spec.work`) are
-    /// one piece of work.
-    Pieces,
-    /// One row for each piece of work, and below it a row for each member.
-    Expanded,
-}
-
 /// The form in which operations are printed.
 struct ListView {
     format: Format,
-    rows: RowMode,
+    /// If this is set, a table has one row for each piece of work: operations whose rules yield the
+    /// same key (`spec.work`). Otherwise, it has one row for each operation.
+    work: Option<WorkArgs>,
     /// The order of the rows.
     sort: SortBy,
     style: TextStyle,
@@ -260,11 +256,12 @@ struct ListView {
 impl ListView {
     /// Returns the rows of a table.
     fn rows(&self, operations: &[InFlightOperation]) -> Vec<Row> {
-        if self.rows == RowMode::Operations {
-            return operations.iter().map(Row::from).collect();
+        match self.work {
+            Some(WorkArgs { expand }) => {
+                work_groups::rows(operations, expand, |pieces| self.sort.sort(pieces))
+            }
+            None => operations.iter().map(Row::from).collect(),
         }
-        let is_expanded = self.rows == RowMode::Expanded;
-        work_groups::rows(operations, is_expanded, |pieces| self.sort.sort(pieces))
     }
 
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
@@ -276,12 +273,9 @@ impl ListView {
         single: bool,
     ) -> Result<TerminalText, Problem> {
         match self.format {
-            Format::Table | Format::Wide if operations.is_empty() => Ok(TerminalText::default()),
-            Format::Table | Format::Wide => {
-                Ok(Table::text(&self.rows(operations), now, &self.style))
-            }
-            Format::Name => Ok(names(operations)),
-            format @ (Format::Json | Format::Yaml) => objects(operations, format, single),
+            format if !format.is_table() => objects(operations, format, single),
+            _ if operations.is_empty() => Ok(TerminalText::default()),
+            _ => Ok(Table::text(&self.rows(operations), now, &self.style)),
         }
     }
 
@@ -292,23 +286,13 @@ impl ListView {
         row: &Row,
         now: Timestamp,
     ) -> Result<TerminalText, Problem> {
-        let operation = &row.operation;
-        Ok(match self.format {
-            Format::Table | Format::Wide => {
-                let row = table.further_row(row, now);
-                let width = self.style.width().unwrap_or(usize::MAX);
-                row.split_lines()
-                    .iter()
-                    .map(|it| it.cut(width) + "\n")
-                    .collect()
-            }
-            Format::Name => names([operation]),
-            Format::Json | Format::Yaml => {
-                let is_yaml = self.format == Format::Yaml;
-                let separator = if is_yaml { "---\n" } else { "" };
-                TerminalText::from(separator) + encode(&encode_operation(operation), self.format)?
-            }
-        })
+        let separator = match self.format {
+            Format::Table | Format::Wide => return Ok(table.further_row(row, now)),
+            Format::Yaml => "---\n",
+            Format::Name | Format::Json => "",
+        };
+        let object = objects(std::slice::from_ref(&row.operation), self.format, true)?;
+        Ok(TerminalText::from(separator) + object)
     }
 }
 
@@ -320,14 +304,15 @@ pub(super) fn names<'a>(
     names.map(|it| it.resource_name() + "\n").collect()
 }
 
-/// Encodes the objects of `operations` as JSON or YAML. If `single` is true and there is one
-/// operation, the result is its object instead of a list.
+/// Formats `operations` as JSON, as YAML or as names. If `single` is true and there is one operation,
+/// JSON and YAML output is its object instead of a list.
 pub(super) fn objects(
     operations: &[InFlightOperation],
     format: Format,
     single: bool,
 ) -> Result<TerminalText, Problem> {
     match operations {
+        operations if format == Format::Name => Ok(names(operations)),
         [operation] if single => encode(&encode_operation(operation), format),
         // This is the form in which kubectl prints a list.
         _ => encode(

@@ -13,8 +13,6 @@ use ifo_api::{Text, duration, record};
 use ifo_client::offline_kinds::group;
 use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
-use serde::ser::{Error as _, Serialize, Serializer};
-use serde_json::json;
 
 /// Prefix of the correlation labels. A rule set sets these labels to connect related operations
 /// (see `docs/rules.md`).
@@ -59,11 +57,6 @@ pub(super) trait OperationFacts {
     /// Returns the end. None for an operation in flight.
     fn completed(&self) -> Option<Timestamp> {
         self.operation().status.completed.map(|it| it.0)
-    }
-
-    /// Returns the seconds since the start.
-    fn age_seconds(&self, now: Timestamp) -> i64 {
-        now.as_second() - self.started().as_second()
     }
 
     /// Formats the time since the start, as kubectl formats ages.
@@ -241,40 +234,6 @@ impl OperationFacts for InFlightOperation {
     }
 }
 
-/// A field that a command prints as JSON or YAML: its name, and its JSON pointer in the object. Two
-/// fields are computed: [`SUBJECT`] and [`AGE`].
-pub(super) type PrintedField = (&'static str, &'static str);
-
-/// The subject as `Kind/name` or `Kind/name/item`.
-pub(super) const SUBJECT: PrintedField = ("subject", "");
-/// The seconds since the start.
-pub(super) const AGE: PrintedField = ("ageSeconds", "");
-
-/// The fields of an operation that a command prints as JSON or YAML, in this order. A field without a
-/// value is left out.
-#[derive(Debug)]
-pub(super) struct PrintedFields<'a> {
-    pub(super) operation: &'a InFlightOperation,
-    pub(super) fields: &'static [PrintedField],
-    pub(super) now: Timestamp,
-}
-
-impl Serialize for PrintedFields<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let object = serde_json::to_value(self.operation).map_err(S::Error::custom)?;
-        let fields = self.fields.iter().map(|field| {
-            let (name, pointer) = *field;
-            let value = match *field {
-                SUBJECT => json!(self.operation.subject_name()),
-                AGE => json!(self.operation.age_seconds(self.now)),
-                _ => object.pointer(pointer).cloned().unwrap_or_default(),
-            };
-            (name, value)
-        });
-        serializer.collect_map(fields.filter(|(_, value)| !value.is_null() && *value != ""))
-    }
-}
-
 /// Formats `Kind namespace/name`, or `Kind name` for a cluster-scoped object.
 pub(super) fn subject_path(subject: &SubjectReference) -> String {
     let SubjectReference { kind, name, .. } = subject;
@@ -310,6 +269,7 @@ mod tests {
     use super::*;
     use crate::test_fixtures::{condition, now, on};
     use ifo_api::metadata::Time;
+    use serde_json::json;
 
     #[test]
     fn markers_follow_the_conditions_of_an_operation_in_flight() {

@@ -10,7 +10,6 @@ mod follow;
 mod watch;
 
 pub(super) use super::api_client::{escape, namespaces};
-pub(super) use super::completeness::IncompleteJson;
 pub(super) use decode::{decode, encode};
 pub(super) use follow::{OperationChange, OperationFollower, PROBE_INTERVAL};
 pub(super) use ifo_client::list::query;
@@ -269,41 +268,22 @@ impl OperationSource {
 
     /// Lists the operations in one namespace, or in all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<OperationList, Problem> {
-        let (path, field_selector) = (self.path(namespace), self.field_selector());
+        let path = self.path(namespace);
+        let field_selector = self.live_selector(self.filters.list_selector());
         let list = ListRequest {
             path: &path,
-            label_selector: self.filters.own_selector(),
+            label_selector: &self.filters.selector.text,
             field_selector: &field_selector,
         };
         let read = |item: &str| Ok(Some(decode(item)?).filter(|it| self.filters.shows(it)));
         self.server.list(list, read).await
     }
 
-    /// Returns the field selector of a list:
-    ///
-    /// - Without `--all-phases`, the selector excludes completed operations.
-    /// - If `--node` names exactly one node, the selector excludes operations on other nodes.
-    /// - If `--state` names exactly one state, the selector excludes operations in other states.
-    /// - For custom resources, the selector is empty, because their CRD does not support these
-    ///   fields.
-    fn field_selector(&self) -> String {
-        if self.served == Served::Crs {
-            return String::new();
-        }
-        let active = (!self.filters.all_phases).then(|| "status.phase=Active".to_owned());
-        let (node, state) = (self.filters.node_selector(), self.filters.state_selector());
-        let mut parts = vec![active.unwrap_or_default(), node, state];
-        parts.retain(|it| !it.is_empty());
-        parts.join(",")
-    }
-
-    /// Returns the field selector of a watch. The selector contains the node of `--node`. It
-    /// contains neither the phase nor the state, because both change while an operation is watched.
-    /// For several nodes and for custom resources, the selector is empty, and the plugin selects
-    /// the operations itself.
-    fn watch_selector(&self) -> String {
+    /// Returns the field selector of a request. It is empty for custom resources, because their CRD
+    /// does not support these fields. The plugin then selects the operations itself.
+    fn live_selector(&self, selector: String) -> String {
         match self.served {
-            Served::Live => self.filters.node_selector(),
+            Served::Live => selector,
             Served::Crs => String::new(),
         }
     }

@@ -53,14 +53,6 @@ pub(super) struct TextStyle {
     pub(super) short_names: Arc<ShortNames>,
 }
 
-impl TextStyle {
-    /// Returns the maximum width of a line, in columns of the terminal. Returns None if lines have
-    /// no maximum width.
-    pub(super) fn width(&self) -> Option<usize> {
-        self.screen.filter(|_| !self.wide)
-    }
-}
-
 /// Returns the parser of a flag that accepts only these formats.
 pub(super) fn formats(
     names: impl IntoIterator<Item = &'static str>,
@@ -84,14 +76,6 @@ impl Format {
 
 /// Number of blanks between two columns, as in kubectl.
 pub(super) const COLUMN_GAP: usize = 3;
-
-/// If a message needs at least this width in terminal columns, and the line has less room, the
-/// message follows on the next line. The other columns need so much room that on a terminal with 80
-/// columns, a message on the line is always complete.
-pub(super) const MIN_MESSAGE_WIDTH: usize = 30;
-
-/// The blanks before a message on a line of its own.
-pub(super) const MESSAGE_INDENT: &str = "  ";
 
 /// Writes `text` to standard output.
 pub(super) fn print(text: impl Into<TerminalText>) -> Result<(), Problem> {
@@ -170,30 +154,28 @@ pub(super) fn print_clap_answer(answer: &clap::Error) -> ExitCode {
 }
 
 /// Formats rows below a header. Each column is as wide as its widest cell.
-pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> String {
+pub(super) fn table<const N: usize>(header: [&str; N], rows: &[[String; N]]) -> TerminalText {
     // Cells contain text from objects, and a line feed would break the row.
     let rows = rows.iter().map(|row| row.each_ref().map(|it| one_line(it)));
-    let rows: Vec<[String; N]> = [header.map(str::to_owned)]
-        .into_iter()
-        .chain(rows)
-        .collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].width()).max();
-    let lines = rows.iter().map(|row| {
-        let cells = row.iter().enumerate();
-        let cells = cells.map(|(n, it)| (it.into(), width(n).unwrap_or_default()));
-        line(cells, COLUMN_GAP)
+    let header = std::iter::once(header.map(str::to_owned));
+    let rows: Vec<[String; N]> = header.chain(rows).collect();
+    let widths: [usize; N] = std::array::from_fn(|column| {
+        let cells = rows.iter().map(|row| row[column].width());
+        cells.max().unwrap_or_default()
     });
-    lines.collect::<TerminalText>().to_string()
-}
-
-/// Formats a line of a table with its line feed, as [`cells`] does.
-pub(super) fn line(all: impl Iterator<Item = (TerminalText, usize)>, gap: usize) -> TerminalText {
-    cells(all, gap) + "\n"
+    let lines = rows.iter().map(|row| {
+        let row = row.iter().map(TerminalText::from).zip(widths);
+        cells(row, COLUMN_GAP) + "\n"
+    });
+    lines.collect()
 }
 
 /// Formats the cells of a line. A cell is its text and the width of its column. Blanks are written
 /// only if a text follows, so that no line ends with blanks.
-pub(super) fn cells(all: impl Iterator<Item = (TerminalText, usize)>, gap: usize) -> TerminalText {
+pub(super) fn cells(
+    all: impl IntoIterator<Item = (TerminalText, usize)>,
+    gap: usize,
+) -> TerminalText {
     let mut line = TerminalText::default();
     let mut blanks = 0;
     for (text, column) in all {
@@ -218,13 +200,16 @@ mod tests {
             ["é".to_owned(), "x\ny".to_owned()],
             ["日本".to_owned(), String::new()],
         ];
-        assert_eq!(table(["A", "B"], &rows), "A      B\né      x y\n日本\n");
+        assert_eq!(&*table(["A", "B"], &rows), "A      B\né      x y\n日本\n");
     }
 
     #[test]
     fn unprintable_characters_keep_the_alignment_of_columns() {
         let rows = [["e\u{1b}[31mvil\u{202e}".to_owned(), "x".to_owned()]];
-        assert_eq!(table(["A", "B"], &rows), "A            B\ne�[31mvil�   x\n");
+        assert_eq!(
+            &*table(["A", "B"], &rows),
+            "A            B\ne�[31mvil�   x\n"
+        );
     }
 
     /// A command that writes to the terminal without this module could print unprintable

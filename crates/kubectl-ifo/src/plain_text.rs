@@ -1,35 +1,13 @@
-//! Prepares text for one line of a terminal: replaces line feeds, and cuts or pads the text to a
-//! width.
+//! Prepares text for one line of a terminal: replaces line feeds, and pads the text to a width.
 
 use ifo_api::{duration, printable};
 use jiff::Timestamp;
-use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+use unicode_width::UnicodeWidthStr as _;
 
 /// Replaces line feeds and tabs by blanks. Also replaces unprintable characters as the output does
 /// later, so that the width of the text does not change afterwards.
 pub(super) fn one_line(text: &str) -> String {
     printable(text).replace(['\n', '\t'], " ")
-}
-
-/// Cuts `text` to at most `width` terminal columns. A text that was cut ends with `…`. With the
-/// width 0, the result is empty.
-pub(super) fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
-    let mut out = String::new();
-    let mut used = 1;
-    for c in text.chars() {
-        used += c.width().unwrap_or_default();
-        if used > width {
-            break;
-        }
-        out.push(c);
-    }
-    if width > 0 {
-        out.push('…');
-    }
-    out
 }
 
 /// Formats the age of `time` as kubectl does, such as `5m28s`. The clock of the cluster can be

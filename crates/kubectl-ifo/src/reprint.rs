@@ -1,16 +1,12 @@
-//! Implements `--watch` of `summary` and `tree`: prints the output again, below the previous output,
+//! Prints the output of `summary` and `tree`: once, or with `--watch` again below the previous output
 //! each time operations change.
 
-use super::columns::terminal_width;
-use super::list::incomplete_line;
-use super::operation::{InFlightOperation, OperationFacts as _, OperationKey};
+use super::list::{OutputArgs, print_incomplete};
+use super::operation::InFlightOperation;
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
-use super::output::{Format, TerminalText, print, print_error_line};
+use super::output::{Format, TerminalText, complain, print};
 use super::problem::Problem;
-use crate::clock;
 use ifo_api::completeness::Incomplete;
-use jiff::Timestamp;
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
@@ -22,77 +18,51 @@ const COALESCE_PERIOD: Duration = Duration::from_millis(50);
 pub(super) trait WatchOutputText {
     /// Returns true if the text depends on this operation.
     fn wants(&self, operation: &InFlightOperation) -> bool;
-    /// Returns the text.
+    /// Returns the text. `incomplete` is the reason why operations may be missing, if one is known.
     async fn text(
         &mut self,
         operations: Vec<InFlightOperation>,
-        shown: &WatchOutputInputs,
+        incomplete: Option<&Incomplete>,
     ) -> Result<TerminalText, Problem>;
 }
 
-/// The inputs of a text besides the operations.
-pub(super) struct WatchOutputInputs {
-    /// The current time, for ages.
-    pub(super) now: Timestamp,
-    /// Width of the terminal in columns. None if standard output is not a terminal.
-    pub(super) screen: Option<usize>,
-    /// The reason why operations may be missing. None if no reason is known.
-    pub(super) incomplete: Option<Incomplete>,
-}
-
-impl WatchOutputInputs {
-    /// Reads the current values.
-    pub(super) fn now(incomplete: Option<Incomplete>) -> Self {
-        Self {
-            now: clock::now(),
-            screen: terminal_width(),
-            incomplete,
-        }
-    }
-}
-
-/// Prints the text after each change, until the user interrupts the command. A change that does not
-/// affect the text prints nothing.
+/// Prints the text once. With `--watch`, prints it after each change, until the user interrupts the
+/// command. A change that does not affect the text prints nothing.
 pub(super) async fn run(
     source: &OperationSource,
     operations: Vec<InFlightOperation>,
     format: Format,
+    output: &OutputArgs,
     mut view: impl WatchOutputText,
 ) -> Result<ExitCode, Problem> {
-    let mut known: BTreeMap<OperationKey, InFlightOperation> =
-        operations.iter().map(|it| (it.key(), it.clone())).collect();
-    let mut follower = source.follow(operations)?;
-    let mut notes = Notes {
-        lost: None,
-        incomplete: source.incomplete(),
-    };
-    let (mut printed, mut printed_notes) = (None, Notes::default());
-    loop {
-        let operations = known.values().cloned().collect();
-        let shown = WatchOutputInputs::now(notes.incomplete.clone());
-        let text = view.text(operations, &shown).await?;
-        if printed.as_ref() != Some(&text) {
-            print(with_separator(&text, format, printed.is_none()))?;
-            printed = Some(text);
+    let mut notes = WatchNotes::default();
+    if !output.watch {
+        if let Some(sort) = &output.sort_by {
+            sort.check(&operations)?;
         }
-        if notes != printed_notes {
-            notes.lines().iter().for_each(|it| print_error_line(it));
-            printed_notes = notes.clone();
+        let incomplete = source.incomplete();
+        print(view.text(operations, incomplete.as_ref()).await?)?;
+        notes.show_incomplete(incomplete);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (mut follower, mut printed) = (source.follow(operations)?, None);
+    notes.show_incomplete(source.incomplete());
+    loop {
+        let operations = follower.known.values().filter(|it| view.wants(it));
+        let operations = operations.cloned().collect();
+        let text = view.text(operations, notes.incomplete.as_ref()).await?;
+        if printed.as_ref() != Some(&text) {
+            let separator = match format {
+                Format::Yaml => "---\n",
+                Format::Table | Format::Wide if printed.is_some() => "\n",
+                _ => "",
+            };
+            print(TerminalText::from(separator) + &text)?;
+            printed = Some(text);
         }
         let first = follower.next().await?;
         for change in with_later_changes(first, &mut follower).await? {
-            match change {
-                OperationChange::Lost(problem) => notes.lost = Some(problem.to_string()),
-                OperationChange::Synced => notes.lost = None,
-                OperationChange::Incomplete(incomplete) => notes.incomplete = incomplete,
-                OperationChange::Applied(operation) if view.wants(&operation) => {
-                    known.insert(operation.key(), *operation);
-                }
-                OperationChange::Applied(operation)
-                | OperationChange::Deleted { operation, .. } => {
-                    known.remove(&operation.key());
-                }
-            }
+            notes.show(change);
         }
     }
 }
@@ -110,52 +80,37 @@ pub(super) async fn with_later_changes(
     Ok(changes)
 }
 
-/// The reasons why the output may lack operations.
-#[derive(Clone, Default, PartialEq)]
-struct Notes {
-    /// The problem of the watch. None while it works.
-    lost: Option<String>,
+/// Prints notes when a watch is interrupted, and when operations may be missing.
+#[derive(Default)]
+pub(super) struct WatchNotes {
+    is_interrupted: bool,
     incomplete: Option<Incomplete>,
 }
 
-impl Notes {
-    fn lines(&self) -> Vec<String> {
-        let lost = self.lost.iter();
-        let lost = lost.map(|why| format!("note: not up to date: {why}"));
-        lost.chain(self.incomplete.as_ref().map(incomplete_line))
-            .collect()
+impl WatchNotes {
+    /// Prints a note if a change is about the watch, and if it is news for the user.
+    pub(super) fn show(&mut self, change: OperationChange) {
+        match change {
+            OperationChange::Lost(problem) => {
+                if !std::mem::replace(&mut self.is_interrupted, true) {
+                    complain("note", format!("not up to date: {problem}"));
+                }
+            }
+            OperationChange::Synced => {
+                if std::mem::take(&mut self.is_interrupted) {
+                    complain("note", "up to date again");
+                }
+            }
+            OperationChange::Incomplete(newest) => self.show_incomplete(newest),
+            OperationChange::Applied(_) | OperationChange::Deleted { .. } => {}
+        }
     }
-}
 
-/// Adds a separator before `text`: the line `---` before a YAML document, and an empty line before
-/// each table except the first one. `first` is true for the first output.
-fn with_separator(text: &TerminalText, format: Format, first: bool) -> TerminalText {
-    let separator = match format {
-        Format::Yaml => "---\n",
-        Format::Table | Format::Wide if !first => "\n",
-        _ => "",
-    };
-    TerminalText::from(separator) + text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn consecutive_outputs_are_separated() {
-        assert_eq!(&*with_separator(&"a\n".into(), Format::Table, true), "a\n");
-        assert_eq!(
-            &*with_separator(&"a\n".into(), Format::Table, false),
-            "\na\n"
-        );
-        assert_eq!(
-            &*with_separator(&"a\n".into(), Format::Yaml, true),
-            "---\na\n"
-        );
-        assert_eq!(
-            &*with_separator(&"{}\n".into(), Format::Json, false),
-            "{}\n"
-        );
+    /// Prints a note if there is a new reason why operations may be missing.
+    pub(super) fn show_incomplete(&mut self, newest: Option<Incomplete>) {
+        if newest != self.incomplete {
+            print_incomplete(newest.as_ref());
+        }
+        self.incomplete = newest;
     }
 }

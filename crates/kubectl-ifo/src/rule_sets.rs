@@ -3,7 +3,7 @@
 
 use super::api_client::ApiClient;
 use super::discovered_kinds::ChosenKind;
-use super::filter::{FilterValue, Filters, is_empty_or_contains};
+use super::filter::{FilterValue, Filters};
 use super::problem::Problem;
 use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{GROUP, VERSION, labels};
@@ -49,63 +49,69 @@ impl RuleSets {
         self.items.iter().any(|it| it.name() == name)
     }
 
-    /// Returns true if a rule set can detect operations that match the filters.
-    pub(super) fn can_detect(&self, filters: &Filters) -> bool {
-        self.items.iter().any(|it| it.can_detect(filters))
+    /// Returns true if a rule set can detect operations that this value selects.
+    pub(super) fn detect(&self, value: FilterValue<'_>) -> bool {
+        self.items.iter().any(|it| it.detects(value))
     }
 
     /// Returns true if a rule set watches this kind and the cluster serves the watched resource.
-    pub(super) fn watches(&self, kind: &ChosenKind) -> bool {
-        let filters = FilterValue::Kind(kind).alone();
+    pub(super) fn watch(&self, kind: &ChosenKind) -> bool {
         let mut items = self.items.iter();
-        items.any(|it| it.can_detect(&filters) && !it.is_without_target())
+        items.any(|it| it.detects(FilterValue::Kind(kind)) && !it.is_without_target())
     }
 
-    /// Returns the components of all rule sets.
-    pub(super) fn components(&self) -> impl Iterator<Item = &str> {
-        self.items.iter().map(|it| it.spec.component.as_str())
-    }
-
-    /// Returns the names of the operations that the rule sets detect.
-    pub(super) fn operations(&self) -> impl Iterator<Item = &str> {
-        let rules = self.items.iter().flat_map(|it| &it.spec.rules);
-        rules.map(|it| it.operation.as_str())
-    }
-
-    /// Returns the plural names of the targets that the cluster serves.
-    pub(super) fn resources(&self) -> impl Iterator<Item = &str> {
-        let there = self.items.iter().filter(|it| !it.is_without_target());
-        there.map(|it| it.spec.target.resource.as_str())
-    }
-
-    /// Returns a message about the first filter value for which no rule set can detect operations,
-    /// alone or together with the other filters. Each value needs a rule set: with `-k vm,pod`, a
-    /// rule set for virtual machines is not enough. If there is no such value, returns
-    /// [`Self::unknown_label_message`].
-    pub(super) fn undetectable_message(&self, filters: &Filters) -> Option<String> {
-        let values = filters.values();
-        let alone = values.iter().find(|it| !self.can_detect(&it.alone()));
-        let mut together = values.iter();
-        let together = together.find(|it| !self.can_detect(&it.put_into(filters.clone())));
-        let Some(value) = alone.or(together) else {
-            return self.unknown_label_message(filters);
-        };
-        let vague = match value {
-            FilterValue::Kind(kind) if kind.may_exist_unseen() => {
-                "; the kinds of the cluster are unknown, so give the full name of the kind"
+    /// Returns the existing values of the flag of `value`: the components, the operations, or the
+    /// targets that the cluster serves.
+    pub(super) fn names(&self, value: FilterValue<'_>) -> Vec<&str> {
+        let sets = self.items.iter();
+        match value {
+            FilterValue::Component(_) => sets.map(|it| it.spec.component.as_str()).collect(),
+            FilterValue::Operation(_) => {
+                let rules = sets.flat_map(|it| &it.spec.rules);
+                rules.map(|it| it.operation.as_str()).collect()
             }
-            _ => "",
+            FilterValue::Kind(_) => {
+                let served = sets.filter(|it| !it.is_without_target());
+                served.map(|it| it.spec.target.resource.as_str()).collect()
+            }
+            FilterValue::Node(_) | FilterValue::Namespace(_) => Vec::new(),
+        }
+    }
+
+    /// Returns a message about those of `values` for which no rule set can detect operations. If
+    /// there is none, it is about those for which no rule set can detect operations that the other
+    /// flags of `filters` select, too. Each value needs a rule set: with `-k vm,pod`, a
+    /// rule set for virtual machines is not enough. If there is no such value, the message is about
+    /// a label that no operation can have.
+    pub(super) fn undetectable(
+        &self,
+        filters: &Filters,
+        values: &[FilterValue<'_>],
+    ) -> Option<String> {
+        let undetected = |others: &Filters| {
+            let is_detected = |value: &FilterValue<'_>| {
+                self.items.iter().any(|set| {
+                    let fits = |it: FilterValue<'_>| it.is_of_flag(value) || set.detects(it);
+                    set.detects(*value) && others.all_flags(fits)
+                })
+            };
+            let undetected = values.iter().filter(|it| !is_detected(it));
+            let undetected: Vec<String> = undetected.map(ToString::to_string).collect();
+            undetected.join(", ")
         };
-        Some(format!(
-            "no OperationRuleSet detects such operations: check {value}{vague}"
-        ))
+        let mut wrong = [undetected(&Filters::default()), undetected(filters)].into_iter();
+        match wrong.find(|it| !it.is_empty()) {
+            Some(flags) => Some(format!(
+                "no OperationRuleSet detects such operations: check {flags}"
+            )),
+            None => self.unknown_label(filters),
+        }
     }
 
     /// Returns a message about the first label in the selector that no matching operation can have.
     /// The user has probably misspelt this label. None if operations can have all labels.
-    pub(super) fn unknown_label_message(&self, filters: &Filters) -> Option<String> {
-        let keys = filters.selector.as_ref()?.keys();
-        let mut unknown = keys.filter(|key| {
+    fn unknown_label(&self, filters: &Filters) -> Option<String> {
+        let mut unknown = filters.selector.keys().filter(|key| {
             let own = key.strip_prefix(labels::PREFIX);
             let is_set_by_server = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
             let mut relevant = self.items.iter().filter(|it| it.can_detect(filters));
@@ -126,17 +132,22 @@ impl ListedRuleSet {
 
     /// Returns true if the rule set can detect operations that match the filters.
     pub(super) fn can_detect(&self, filters: &Filters) -> bool {
+        filters.all_flags(|it| self.detects(it))
+    }
+
+    /// Returns true if the rule set can detect operations that this value selects.
+    fn detects(&self, value: FilterValue<'_>) -> bool {
         let spec = &self.spec;
-        let namespace =
-            |namespace: &String| spec.namespaces.is_empty() || spec.namespaces.contains(namespace);
-        let mut kinds = filters.kind.iter();
-        let mut operations = spec.rules.iter().map(|it| &it.operation);
-        let is_wanted = |name: &String| is_empty_or_contains(&filters.operation, name);
-        is_empty_or_contains(&filters.component, &spec.component)
-            && (filters.kind.is_empty() || kinds.any(|it| it.matches_resource(&spec.target)))
-            && (filters.operation.is_empty() || operations.any(is_wanted))
-            && (filters.node.is_empty() || spec.nodes.is_some())
-            && filters.namespace.as_ref().is_none_or(namespace)
+        let mut rules = spec.rules.iter();
+        match value {
+            FilterValue::Component(name) => spec.component.eq_ignore_ascii_case(name),
+            FilterValue::Kind(kind) => kind.matches_resource(&spec.target),
+            FilterValue::Operation(name) => rules.any(|it| it.operation.eq_ignore_ascii_case(name)),
+            FilterValue::Node(_) => spec.nodes.is_some(),
+            FilterValue::Namespace(name) => {
+                spec.namespaces.is_empty() || spec.namespaces.contains(name)
+            }
+        }
     }
 
     /// Returns true if the rule set gives operations a label with this key.

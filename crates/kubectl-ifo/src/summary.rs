@@ -5,23 +5,22 @@
 //! pieces of work. JSON, YAML and the text with `--expand` count operations.
 
 use super::columns::Table;
-use super::discovered_kinds::Kinds;
 use super::filter::Filters;
-use super::filter_check;
-use super::list::{CommonArgs, WorkArgs, print_incomplete};
-use super::operation::{
-    AGE, InFlightOperation, OperationFacts, PrintedField, PrintedFields, SUBJECT,
-};
-use super::operation_source::{IncompleteJson, OperationSource};
-use super::output::{Format, TerminalText, TextStyle, encode, formats, print, table};
+use super::list::{CommonArgs, WorkArgs};
+use super::operation::{InFlightOperation, OperationFacts};
+use super::operation_source::encode as encode_operation;
+use super::output::{Format, TerminalText, TextStyle, encode, formats, table};
 use super::plain_text::one_line;
 use super::problem::Problem;
-use super::reprint::{self, WatchOutputInputs, WatchOutputText};
+use super::reprint::{self, WatchOutputText};
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
+use crate::clock;
+use ifo_api::completeness::Incomplete;
 use ifo_api::live::State;
 use jiff::Timestamp;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
@@ -45,36 +44,22 @@ pub(super) struct SummaryArgs {
 pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     filters.all_phases = true;
-    let sort = args.common.output.sort_by.clone().unwrap_or(SortBy::NEED);
+    let output = &args.common.output;
+    let sort = output.sort_by.clone().unwrap_or(SortBy::NEED);
     if format == Format::Name {
         return Err(Problem::Usage(
             "a summary has no names; use -O json".to_owned(),
         ));
     }
-    let server = args.common.connect.open().await?;
-    let kinds = Kinds::new(server.clone());
-    filters.resolve(&kinds).await;
-    let paint = args.common.output.colors.paint();
-    let style = kinds.style(Format::Table, paint).await;
-    let (source, operations) = OperationSource::open(server, filters.clone()).await?;
-    filter_check::check_and_warn(&filters, &source, &operations).await?;
-    let mut view = SummaryView {
+    let (source, operations, style) = args.common.open(&mut filters, Format::Table).await?;
+    let view = SummaryView {
         format,
         style,
         filters,
         sort,
         is_expanded: args.work.expand,
     };
-    if args.common.output.watch {
-        return reprint::run(&source, operations, format, view).await;
-    }
-    view.sort.check(&operations)?;
-    print(
-        view.text(operations, &WatchOutputInputs::now(source.incomplete()))
-            .await?,
-    )?;
-    print_incomplete(source.incomplete().as_ref());
-    Ok(ExitCode::SUCCESS)
+    reprint::run(&source, operations, format, output, view).await
 }
 
 /// The form of the output.
@@ -96,29 +81,30 @@ impl WatchOutputText for SummaryView {
     async fn text(
         &mut self,
         mut operations: Vec<InFlightOperation>,
-        shown: &WatchOutputInputs,
+        incomplete: Option<&Incomplete>,
     ) -> Result<TerminalText, Problem> {
         if self.format.is_table() && !self.is_expanded {
             let pieces = work_groups::pieces_of_work(&operations);
             operations = pieces.into_iter().map(|it| it.line).collect();
         }
         self.sort.sort(&mut operations);
-        let now = shown.now;
-        let mut summary = Summary::of(&operations, now);
-        summary.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
+        let groups = groups(&operations);
         if self.format.is_data() {
-            return encode(&summary, self.format);
+            return encode(&data(&operations, &groups, incomplete), self.format);
         }
-        Ok(summary.text(&operations, now, &self.style))
+        Ok(text(&operations, &groups, clock::now(), &self.style))
     }
 }
 
 /// The number of operations in a group, by phase.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 struct PhaseCounts {
     active: usize,
     completed: usize,
 }
+
+/// The name of a field in JSON and YAML, and the number of operations in each group.
+type Groups<'a> = (&'static str, BTreeMap<&'a str, PhaseCounts>);
 
 /// Counts the operations of each group. `name` returns the group of an operation.
 fn counts(
@@ -134,122 +120,90 @@ fn counts(
     counts
 }
 
-/// The fields of an operation in JSON and YAML, in order.
-const FIELDS: &[PrintedField] = &[
-    ("name", "/metadata/name"),
-    ("namespace", "/spec/subject/namespace"),
-    SUBJECT,
-    ("operation", "/spec/operation"),
-    ("state", "/status/state"),
-    ("started", "/metadata/creationTimestamp"),
-    AGE,
-    ("message", "/status/message"),
-];
-
-/// All counts and lists, in the form of the JSON and YAML output.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Summary<'a> {
-    total: PhaseCounts,
-    by_component: BTreeMap<&'a str, PhaseCounts>,
-    by_kind: BTreeMap<&'a str, PhaseCounts>,
-    by_operation: BTreeMap<&'a str, PhaseCounts>,
-    #[serde(serialize_with = "sums")]
-    by_state: BTreeMap<&'a str, PhaseCounts>,
-    /// The active operation with the earliest start. Held operations do not count. None if there is
-    /// no other active operation.
-    oldest: Option<PrintedFields<'a>>,
-    failing: Vec<PrintedFields<'a>>,
-    blocked: Vec<PrintedFields<'a>>,
-    /// The operations in flight that take longer than usual.
-    overdue: Vec<PrintedFields<'a>>,
-    /// The operations in flight whose progress has not risen for too long.
-    stalled: Vec<PrintedFields<'a>>,
-    /// The reason why operations may be missing. None if no reason is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    incomplete: Option<IncompleteJson>,
+fn groups(operations: &[InFlightOperation]) -> [Groups<'_>; 4] {
+    [
+        ("byComponent", counts(operations, |it| &it.spec.component)),
+        ("byKind", counts(operations, |it| &it.spec.subject.kind)),
+        ("byOperation", counts(operations, |it| &it.spec.operation)),
+        ("byState", counts(operations, |it| it.status.state.name())),
+    ]
 }
 
-impl<'a> Summary<'a> {
-    fn of(operations: &'a [InFlightOperation], now: Timestamp) -> Self {
-        let urgent = urgent(operations);
-        let fields = |operation| PrintedFields {
-            operation,
-            fields: FIELDS,
-            now,
-        };
-        let list = |is_in: fn(&InFlightOperation) -> bool| {
-            let in_list = urgent.iter().filter(|it| is_in(it));
-            in_list.copied().map(fields).collect()
-        };
-        let total = counts(operations, |_| "").into_values().next();
-        Self {
-            total: total.unwrap_or_default(),
-            by_component: counts(operations, |it| &it.spec.component),
-            by_kind: counts(operations, |it| &it.spec.subject.kind),
-            by_operation: counts(operations, |it| &it.spec.operation),
-            by_state: counts(operations, |it| it.status.state.name()),
-            oldest: oldest(operations).map(fields),
-            failing: list(OperationFacts::is_failing_or_failed),
-            blocked: list(|it| it.status.state == State::Blocked),
-            overdue: list(OperationFacts::is_overdue),
-            stalled: list(OperationFacts::is_stalled),
-            incomplete: None,
-        }
-    }
-
-    fn text(
-        &self,
-        operations: &[InFlightOperation],
-        now: Timestamp,
-        style: &TextStyle,
-    ) -> TerminalText {
-        let PhaseCounts { active, completed } = self.total;
-        let held = self.by_state.get(State::Held.name());
-        let held = held.map_or_else(String::new, |it| format!(" ({} held)", it.active));
-        let mut text =
-            TerminalText::from(format!("{active} active{held}, {completed} completed\n"));
-        if let Some(oldest) = oldest(operations) {
-            let (place, operation) = (oldest.place_name(), &oldest.spec.operation);
-            let age = oldest.age(now);
-            text += one_line(&format!("Oldest: {place} {operation} for {age}")) + "\n";
-        }
-        for (title, counts) in [
-            ("COMPONENT", &self.by_component),
-            ("KIND", &self.by_kind),
-            ("OPERATION", &self.by_operation),
-            ("STATE", &self.by_state),
-        ] {
-            let rows = counts.iter().map(|(name, it)| {
-                let [active, completed] = [it.active, it.completed].map(|it| it.to_string());
-                [(*name).to_owned(), active, completed]
-            });
-            let rows: Vec<_> = rows.collect();
-            if !rows.is_empty() {
-                text = text + "\n" + table([title, "ACTIVE", "COMPLETED"], &rows);
-            }
-        }
-        let urgent: Vec<Row> = urgent(operations).into_iter().map(Row::from).collect();
-        if !urgent.is_empty() {
-            let heading = "Blocked, failing, overdue or stalled:";
-            text = text + "\n" + style.paint.heading(heading) + "\n";
-            text += Table::text(&urgent, now, style);
-        }
-        text
-    }
+fn total(operations: &[InFlightOperation]) -> PhaseCounts {
+    let total = counts(operations, |_| "").into_values().next();
+    total.unwrap_or_default()
 }
 
-/// Encodes the number of operations of each group, in any phase.
-fn sums<S: Serializer>(
-    counts: &BTreeMap<&str, PhaseCounts>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let sums = counts
+/// Returns all counts and lists for JSON and YAML. The field `incomplete` is the reason why
+/// operations may be missing, if one is known.
+fn data(
+    operations: &[InFlightOperation],
+    groups: &[Groups<'_>],
+    incomplete: Option<&Incomplete>,
+) -> Value {
+    let list = |is_in: fn(&InFlightOperation) -> bool| -> Vec<Value> {
+        let urgent = urgent(operations).into_iter();
+        urgent
+            .filter(|it| is_in(it))
+            .map(encode_operation)
+            .collect()
+    };
+    let mut data = json!({
+        "total": total(operations),
+        "oldest": oldest(operations).map(encode_operation),
+        "failing": list(OperationFacts::is_failing_or_failed),
+        "blocked": list(|it| it.status.state == State::Blocked),
+        "overdue": list(OperationFacts::is_overdue),
+        "stalled": list(OperationFacts::is_stalled),
+    });
+    for (name, counts) in groups {
+        data[name] = json!(counts);
+    }
+    if let Some(incomplete) = incomplete {
+        data["incomplete"] = json!(incomplete.to_string());
+    }
+    data
+}
+
+fn text(
+    operations: &[InFlightOperation],
+    groups: &[Groups<'_>],
+    now: Timestamp,
+    style: &TextStyle,
+) -> TerminalText {
+    let PhaseCounts { active, completed } = total(operations);
+    let held = operations
         .iter()
-        .map(|(name, it)| (name, it.active + it.completed));
-    serializer.collect_map(sums)
+        .filter(|it| it.status.state == State::Held);
+    let held = match held.count() {
+        0 => String::new(),
+        held => format!(" ({held} held)"),
+    };
+    let mut text = TerminalText::from(format!("{active} active{held}, {completed} completed\n"));
+    if let Some(oldest) = oldest(operations) {
+        let (place, operation) = (oldest.place_name(), &oldest.spec.operation);
+        let age = oldest.age(now);
+        text += one_line(&format!("Oldest: {place} {operation} for {age}")) + "\n";
+    }
+    for (name, counts) in groups.iter().filter(|(_, counts)| !counts.is_empty()) {
+        let rows = counts.iter().map(|(name, it)| {
+            let [active, completed] = [it.active, it.completed].map(|it| it.to_string());
+            [(*name).to_owned(), active, completed]
+        });
+        let title = name.trim_start_matches("by").to_uppercase();
+        let header = [title.as_str(), "ACTIVE", "COMPLETED"];
+        text = text + "\n" + table(header, &rows.collect::<Vec<_>>());
+    }
+    let urgent: Vec<Row> = urgent(operations).into_iter().map(Row::from).collect();
+    if !urgent.is_empty() {
+        let heading = "Blocked, failing, overdue or stalled:";
+        text = text + "\n" + style.paint.heading(heading) + "\n";
+        text += Table::text(&urgent, now, style);
+    }
+    text
 }
 
+/// Returns the active operation with the earliest start. Held operations do not count.
 fn oldest(operations: &[InFlightOperation]) -> Option<&InFlightOperation> {
     let active = operations
         .iter()
@@ -274,25 +228,19 @@ mod tests {
     fn summary_output_equals_the_snapshot() {
         let mut operations = mixed();
         SortBy::NEED.sort(&mut operations);
-        let summary = Summary::of(&operations, now());
-        snapshot(
-            "summary",
-            &summary.text(&operations, now(), &TextStyle::default()),
-        );
+        let groups = groups(&operations);
+        let on = |style| text(&operations, &groups, now(), &style);
+        snapshot("summary", &on(TextStyle::default()));
         let narrow = TextStyle {
             screen: Some(80),
             paint: Paint { on: true },
             short_names: short_names(),
             ..TextStyle::default()
         };
-        snapshot("summary-80", &summary.text(&operations, now(), &narrow));
-        let json =
-            serde_json::to_string_pretty(&summary).expect("a map with string keys can be encoded");
-        snapshot("summary-json", &json);
-        let empty = Summary::of(&[], now());
-        snapshot(
-            "summary-empty",
-            &empty.text(&[], now(), &TextStyle::default()),
-        );
+        snapshot("summary-80", &on(narrow));
+        let data = data(&operations, &groups, Some(&Incomplete::NotRead));
+        snapshot("summary-json", &format!("{data:#}"));
+        let empty = text(&[], &super::groups(&[]), now(), &TextStyle::default());
+        snapshot("summary-empty", &empty);
     }
 }

@@ -145,15 +145,16 @@ pub(super) fn group_by_work<'a>(
     let (mut pieces, mut with_open_key) = (Vec::new(), Vec::new());
     for operation in operations {
         match operation.work_key() {
-            Some(key) if is_open(key.1) => with_open_key.push((key, operation)),
+            Some(key) if key.1.ends_with('/') => with_open_key.push((key, operation)),
             Some(key) => by_key.entry(key).or_default().push(operation),
             None => pieces.push(vec![operation]),
         }
     }
     let mut joined = Vec::new();
     for (open_key, operation) in with_open_key {
-        let candidates = by_key.range(open_key..);
-        let candidates = candidates.take_while(|(key, _)| begins_with(**key, open_key));
+        let candidates = by_key
+            .range(open_key..)
+            .take_while(|(key, _)| key.0 == open_key.0 && key.1.starts_with(open_key.1));
         let candidates =
             candidates.map(|(key, members)| (*key, TimeInFlight::of(members.iter().copied())));
         match nearest_piece(operation, candidates) {
@@ -169,18 +170,6 @@ pub(super) fn group_by_work<'a>(
         sort_members(piece);
     }
     pieces
-}
-
-/// Returns true if the key is an open key, such as `migration/a/`. The keys of several runs, such
-/// as `migration/a/1` and `migration/a/2`, can begin with an open key.
-fn is_open(key: &str) -> bool {
-    key.ends_with('/')
-}
-
-/// Returns true if an operation with the open key `open_key` can belong to the piece with the key
-/// `key`.
-fn begins_with(key: WorkKey<'_>, open_key: WorkKey<'_>) -> bool {
-    key.0 == open_key.0 && key.1.starts_with(open_key.1)
 }
 
 /// The time during which an operation or a piece of work was in flight.
@@ -364,13 +353,9 @@ fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
     let in_queue = members.iter().filter_map(|it| it.in_queue()).max();
     let queued = in_queue.and_then(|it| start.checked_sub(Duration::from_secs(it)).ok());
     status.queued_at = queued.map(Time);
-    for marker in ["Overdue", "Stalled"] {
-        let marked = by_rank.iter().find(|it| it.status.is_true(marker));
-        if let Some(found) = marked.and_then(|it| it.status.condition(marker)) {
-            status.conditions.retain(|it| *it.type_ != *marker);
-            status.conditions.push(found.clone());
-        }
-    }
+    let conditions = by_rank.iter().flat_map(|it| &it.status.conditions);
+    let conditions = conditions.filter(|it| *it.status == *"True");
+    status.conditions = conditions.cloned().collect();
     let nodes: BTreeSet<&Text> = members.iter().flat_map(|it| &*it.status.nodes).collect();
     status.nodes = nodes.into_iter().cloned().collect();
     line.spec.initiator = members.iter().find_map(|it| it.spec.initiator.clone());

@@ -1,15 +1,15 @@
 //! Formats operations as a table. On a terminal that is narrower than [`MESSAGE_COLUMN_WIDTH`],
-//! messages are on lines of their own. A table that is too wide shows the short names of kinds,
-//! then messages on lines of their own, and is then narrowed in the steps of [`STEPS`]. A watch
-//! (`list --watch`) adds rows to a table that is not narrowed.
+//! messages are on lines of their own. A table that is too wide shows the short names of kinds, and
+//! is then narrowed in the steps of [`STEPS`]. A watch (`list --watch`) adds rows to a table that is
+//! not narrowed. Its lines are cut.
 
 use super::OperationColumn::{
     self, Expected, Message, Namespace, Operation, Progress, Started, State, Subject,
 };
 use super::{ALL_COLUMNS, DEFAULT_COLUMNS};
 use crate::operation::OperationFacts as _;
-use crate::output::{COLUMN_GAP, MESSAGE_INDENT, MIN_MESSAGE_WIDTH, TerminalText, TextStyle, line};
-use crate::plain_text::{cut, one_line};
+use crate::output::{COLUMN_GAP, TerminalText, TextStyle, cells};
+use crate::plain_text::one_line;
 use crate::work_groups::Row;
 use jiff::Timestamp;
 use unicode_width::UnicodeWidthStr as _;
@@ -18,12 +18,22 @@ use unicode_width::UnicodeWidthStr as _;
 /// terminal, the column would have space for the first words of a message only.
 const MESSAGE_COLUMN_WIDTH: usize = 120;
 
+/// Smallest width of the column with messages. If the other columns leave less room, messages follow
+/// on lines of their own.
+const MIN_MESSAGE_WIDTH: usize = 40;
+
+/// The blanks before a message on a line of its own.
+const MESSAGE_INDENT: &str = "  ";
+
 /// The steps that narrow a table, in this order, until it fits on the terminal. Each step narrows a
 /// column to a width in terminal columns. The width 0 removes the column.
 ///
 /// At the widths of the first steps, most texts are still understandable. The age always stays,
-/// because it shows which operations are new and which hang.
-const STEPS: [(OperationColumn, usize); 13] = [
+/// because it shows which operations are new and which hang. Without a column, messages follow on
+/// lines of their own.
+const STEPS: [(OperationColumn, usize); 15] = [
+    (Message, MIN_MESSAGE_WIDTH),
+    (Message, 0),
     (Started, 0),
     (Expected, 0),
     (Subject, 24),
@@ -48,10 +58,9 @@ const EMPTY_CELL: &str = "-";
 /// The columns of a table with their widths.
 pub(crate) struct Table {
     columns: Vec<(OperationColumn, usize)>,
-    /// Number of blanks between two columns.
-    gap: usize,
-    /// True if kinds are replaced by their short names, such as `vm` for `VirtualMachine`.
-    short: bool,
+    /// True if the table was too wide. Kinds are then replaced by their short names, such as `vm`
+    /// for `VirtualMachine`, and there is one blank less between two columns.
+    is_narrow: bool,
     style: TextStyle,
 }
 
@@ -68,62 +77,86 @@ impl Table {
         now: Timestamp,
         style: &TextStyle,
     ) -> TerminalText {
-        let table = Self::new(columns, rows, now, style);
+        let mut table = Self::new(columns, rows, now, style);
+        table.fit(rows, now);
         let rows = rows.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
-    /// Creates a table for the terminal, whose columns are wide enough for `rows`.
+    /// Creates a table for the terminal, which fits on it with these rows.
     pub(crate) fn of_rows(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
+        let mut table = Self::for_watch(rows, now, style);
+        table.fit(rows, now);
+        table
+    }
+
+    /// Creates a table whose columns are wide enough for `rows`, even if the terminal is narrower.
+    pub(crate) fn for_watch(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
         Self::new(columns_of(style), rows, now, style)
     }
 
     fn new(columns: &[OperationColumn], rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
+        let columns = columns.iter().map(|it| (*it, it.header().width()));
         let mut table = Self {
-            columns: Vec::new(),
-            gap: COLUMN_GAP,
-            short: false,
+            columns: columns.collect(),
+            is_narrow: false,
             style: style.clone(),
         };
-        let measure = |table: &Self, column: OperationColumn| {
-            let cells = rows.iter();
-            let cells = cells.map(|it| table.cell(column, it, now).width());
-            cells.fold(column.header().width(), usize::max)
-        };
-        let is_narrow = style.width().is_some_and(|it| it < MESSAGE_COLUMN_WIDTH);
-        let columns = columns.iter().filter(|it| **it != Message || !is_narrow);
-        let measured = columns.map(|it| (*it, measure(&table, *it)));
-        table.columns = measured.collect();
-        let Some(screen) = style.width() else {
-            return table;
-        };
-        if table.excess(screen) > 0 {
-            table.short = true;
-            let subject = measure(&table, Subject);
-            table.narrow(Subject, subject, 0);
-        }
-        // A long message is cut, and needs only its smallest width. Without a column, messages
-        // follow on a line of their own.
-        table.narrow(Message, MIN_MESSAGE_WIDTH, screen);
-        table.narrow(Message, 0, screen);
-        if table.excess(screen) > 0 {
-            table.gap = COLUMN_GAP - 1;
-        }
-        let has_progress = |it: &Row| it.operation.status.progress.is_some();
-        if !rows.iter().any(has_progress) {
-            table.narrow(Progress, 0, screen);
-        }
-        for (column, width) in STEPS {
-            table.narrow(column, width, screen);
-        }
+        table.widen(rows, now);
         table
+    }
+
+    /// Makes the columns wide enough for further rows.
+    fn widen(&mut self, rows: &[Row], now: Timestamp) {
+        for index in 0..self.columns.len() {
+            let (column, width) = self.columns[index];
+            let cells = rows.iter().map(|it| self.cell(column, it, now).width());
+            self.columns[index].1 = cells.fold(width, usize::max);
+        }
+    }
+
+    /// Narrows the table until it fits on the terminal.
+    fn fit(&mut self, rows: &[Row], now: Timestamp) {
+        let Some(screen) = self.style.screen else {
+            return;
+        };
+        let has_messages = screen >= MESSAGE_COLUMN_WIDTH;
+        self.columns
+            .retain(|(it, _)| *it != Message || has_messages);
+        if self.excess(screen) > 0 {
+            self.is_narrow = true;
+            for (column, width) in &mut self.columns {
+                *width = column.header().width();
+            }
+            self.widen(rows, now);
+        }
+        for (narrowed, least) in STEPS {
+            let excess = self.excess(screen);
+            if excess > 0 && least == 0 {
+                self.columns.retain(|(it, _)| *it != narrowed);
+            }
+            for (_, width) in self.columns.iter_mut().filter(|(it, _)| *it == narrowed) {
+                *width -= excess.min(width.saturating_sub(least));
+            }
+        }
+    }
+
+    /// Returns by how many terminal columns the table is too wide.
+    fn excess(&self, screen: usize) -> usize {
+        let widths = self.columns.iter().map(|(_, width)| width + self.gap());
+        widths.sum::<usize>().saturating_sub(self.gap() + screen)
+    }
+
+    /// Returns the number of blanks between two columns.
+    fn gap(&self) -> usize {
+        COLUMN_GAP - usize::from(self.is_narrow)
     }
 
     /// Returns the text of a cell. The message is the last column, so an empty message needs no
     /// dash.
     fn cell(&self, column: OperationColumn, row: &Row, now: Timestamp) -> String {
         let text = match column {
-            Subject if self.short => one_line(&row.short_subject_name(&self.style.short_names)),
+            Subject if self.is_narrow => one_line(&row.short_subject_name(&self.style.short_names)),
             column => column.text(&row.operation, now),
         };
         match (column, text.as_str()) {
@@ -134,72 +167,50 @@ impl Table {
         }
     }
 
-    /// Returns by how many terminal columns the table is too wide.
-    fn excess(&self, screen: usize) -> usize {
-        let widths: usize = self.columns.iter().map(|(_, width)| width + self.gap).sum();
-        widths.saturating_sub(self.gap + screen)
-    }
-
-    /// Narrows a column until the table fits on the terminal, but not below `least`. Removes the
-    /// column if `least` is 0 and the table does not fit.
-    fn narrow(&mut self, column: OperationColumn, least: usize, screen: usize) {
-        let excess = self.excess(screen);
-        if excess > 0 && least == 0 {
-            self.columns.retain(|(it, _)| *it != column);
-        }
-        for (_, width) in self.columns.iter_mut().filter(|(it, _)| *it == column) {
-            *width -= excess.min(width.saturating_sub(least));
-        }
-    }
-
     /// Formats the header.
     pub(crate) fn header(&self) -> TerminalText {
-        let cells = self.columns.iter().map(|(column, width)| {
-            let text = cut(&column.header(), *width);
-            (self.style.paint.heading(&text), *width)
-        });
-        line(cells, self.gap)
+        self.line(|column| self.style.paint.heading(&column.header()))
     }
 
     /// Formats a further row. Columns that are too narrow for the row become wider, also for later
     /// rows.
     pub(crate) fn further_row(&mut self, row: &Row, now: Timestamp) -> TerminalText {
-        for index in 0..self.columns.len() {
-            let (column, width) = self.columns[index];
-            let needed = self.cell(column, row, now).width();
-            self.columns[index].1 = width.max(needed);
-        }
+        self.widen(std::slice::from_ref(row), now);
         self.row(row, now)
     }
 
-    /// Formats the row of one operation. The message takes all space that remains. If the table has
-    /// no column for messages, or too little space for this message, the message follows on a
-    /// second line.
+    /// Formats the row of one operation. If the table has no column for messages, the message
+    /// follows on a second line.
     pub(crate) fn row(&self, row: &Row, now: Timestamp) -> TerminalText {
-        let screen = self.style.width();
-        let others = self.columns.iter().filter(|it| it.0 != Message);
-        let used: usize = others.map(|(_, width)| width + self.gap).sum();
-        let room = screen.map_or(usize::MAX, |screen| screen.saturating_sub(used));
-        let message = one_line(&row.operation.status.message);
-        let has_column = self.columns.iter().any(|it| it.0 == Message);
-        let fits = has_column && room >= message.width().min(MIN_MESSAGE_WIDTH);
-        let cells = self.columns.iter().map(|(column, width)| {
-            let text = match column {
-                Message if fits => cut(&message, room),
-                Message => String::new(),
-                column => cut(&self.cell(*column, row, now), *width),
-            };
-            let painted = match column {
+        let mut text = self.line(|column| {
+            let text = self.cell(column, row, now);
+            match column {
                 State => self.style.paint.state(row.color_state(), &text),
-                _ => text.as_str().into(),
-            };
-            (painted, *width)
+                _ => text.into(),
+            }
         });
-        let mut text = line(cells, self.gap);
-        if let Some(screen) = screen.filter(|_| !fits && !message.is_empty()) {
-            text += cut(&format!("{MESSAGE_INDENT}{message}"), screen) + "\n";
+        let message = one_line(&row.operation.status.message);
+        if !message.is_empty() && self.columns.iter().all(|it| it.0 != Message) {
+            text += self.cut(&(TerminalText::from(MESSAGE_INDENT) + message)) + "\n";
         }
         text
+    }
+
+    /// Formats a line with these cells. The message takes all space that remains.
+    fn line(&self, cell: impl Fn(OperationColumn) -> TerminalText) -> TerminalText {
+        let cells = cells(
+            self.columns.iter().map(|(column, width)| match column {
+                Message => (cell(*column), *width),
+                column => (cell(*column).cut(*width), *width),
+            }),
+            self.gap(),
+        );
+        self.cut(&cells) + "\n"
+    }
+
+    /// Cuts a line at the end of the terminal.
+    fn cut(&self, line: &TerminalText) -> TerminalText {
+        line.cut(self.style.screen.unwrap_or(usize::MAX))
     }
 }
 

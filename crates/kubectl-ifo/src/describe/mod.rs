@@ -14,6 +14,7 @@ pub(crate) mod text;
 
 use super::api_client::ApiClient;
 use super::colors::Colors;
+use super::completion;
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
@@ -25,6 +26,7 @@ use super::output::{Format, TerminalText, print};
 use super::problem::Problem;
 use crate::clock;
 use argument::DescribeArgument;
+use clap_complete::ArgValueCompleter;
 use ifo_api::{GROUP, VERSION, ruleset};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
@@ -42,7 +44,11 @@ Examples:
   kubectl ifo describe -n shop VirtualMachine/web")]
 pub(super) struct DescribeArgs {
     /// Name of an operation; or a resource, such as VirtualMachine/web
-    #[arg(required = true, value_name = "NAME|KIND/NAME")]
+    #[arg(
+        required = true,
+        value_name = "NAME|KIND/NAME",
+        add = ArgValueCompleter::new(completion::operations)
+    )]
     names: Vec<String>,
     /// Output format; json and yaml print the objects
     #[arg(

@@ -16,9 +16,9 @@ fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
 
 fn chosen(text: &str, served: &[ServedResource]) -> ChosenKind {
     let mut kind: ChosenKind = text.parse().unwrap();
-    kind.is_certain = !served.is_empty();
     let matching = served.iter().filter(|it| it.has_name(&kind.name));
-    kind.resources = matching.cloned().collect();
+    let matching = matching.cloned().collect();
+    kind.resources = Some(matching).filter(|_| !served.is_empty());
     kind
 }
 

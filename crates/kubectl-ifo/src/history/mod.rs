@@ -13,10 +13,10 @@ use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, one_of};
 use super::filter_check;
-use super::list::{FormatArgs, WorkArgs, names, objects, print_incomplete};
+use super::list::{FormatArgs, WorkArgs, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts, OperationKey};
 use super::operation_source::OperationSource;
-use super::output::{Format, print, print_error_line};
+use super::output::{print, print_error_line};
 use super::problem::Problem;
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
@@ -155,7 +155,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         let rows: Vec<Row> = rows.collect();
         let style = kinds.style(format, args.colors.paint()).await;
         if rows.is_empty() {
-            print_error_line("No completed operations that fit the filters.");
+            print_error_line("No completed operations match the filters.");
         } else {
             let wide = WIDE.into_iter().filter(|_| style.wide);
             let message = [Message];
@@ -165,10 +165,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     } else {
         operations.retain(allows);
         operations.sort_by_cached_key(newest_first);
-        print(match format {
-            Format::Name => names(&operations),
-            _ => objects(&operations, format, false)?,
-        })?;
+        print(objects(&operations, format, false)?)?;
     }
     print_error_line(&reach_line(oldest_end, earliest_end));
     Ok(ExitCode::SUCCESS)

@@ -11,14 +11,14 @@ use super::columns::Table;
 use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
-use super::filter_check::{self, FilterWarning};
+use super::filter_check;
 use super::list::WorkArgs;
 use super::operation::{InFlightOperation, OperationFacts as _};
 use super::operation_source::{OperationSource, encode};
 use super::output::{
-    Format, TerminalText, TextStyle, complain, formats, print, print_error_line, print_value, table,
+    Format, TerminalText, TextStyle, formats, print, print_error_line, print_value, table,
 };
-use super::plain_text::{cut, first_names, one_line};
+use super::plain_text::{first_names, one_line};
 use super::problem::Problem;
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
@@ -214,10 +214,10 @@ fn text(rows: &[Row], pods: &[AffectedPod], style: &TextStyle) -> TerminalText {
         let pods: Vec<_> = pods
             .map(|it| [it.namespace.clone(), it.name.clone(), it.text()])
             .collect();
-        let width = style.width().unwrap_or(usize::MAX);
-        for line in table(["NAMESPACE", "POD", "EFFECT"], &pods).lines() {
-            text += cut(line, width) + "\n";
-        }
+        let width = style.screen.unwrap_or(usize::MAX);
+        let pods = table(["NAMESPACE", "POD", "EFFECT"], &pods).split_lines();
+        let lines = pods.iter().map(|it| it.cut(width) + "\n");
+        text += lines.collect::<TerminalText>();
     }
     text
 }
@@ -230,11 +230,10 @@ async fn check_operations(
     listed: &[InFlightOperation],
     missing: &mut MissingParts,
 ) -> Result<(), Problem> {
-    for warning in filter_check::check(filters, source, listed).await? {
-        match warning {
-            FilterWarning::NoRuleSet(reason) => missing.add("operations", reason),
-            FilterWarning::Unchecked(text) => complain("note", text),
-        }
+    let doubts = filter_check::check(filters, source, listed).await?;
+    doubts.print_unchecked();
+    if let Some(reason) = doubts.undetectable {
+        missing.add("operations", reason);
     }
     if let Some(incomplete) = source.incomplete() {
         missing.add("operations", incomplete);

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr as _;
 fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {
     ListView {
         format,
-        rows: RowMode::Operations,
+        work: None,
         sort: SortBy::default(),
         style: TextStyle {
             screen,
@@ -29,7 +29,7 @@ fn list_output_equals_the_snapshot() {
         ("list-80", Format::Table, Some(80), false),
         ("list-120", Format::Table, Some(120), false),
         ("list-color", Format::Table, None, true),
-        ("list-wide", Format::Wide, Some(80), false),
+        ("list-wide", Format::Wide, None, false),
         ("list-json", Format::Json, None, false),
         ("list-yaml", Format::Yaml, None, false),
         ("list-name", Format::Name, None, false),

@@ -60,7 +60,7 @@ pub(crate) struct OperationFollower<'a> {
     watches: SelectAll<BoxStream<'static, (usize, ObjectChange)>>,
     namespaces: Vec<FollowedNamespace>,
     /// The operations in their last known state.
-    known: BTreeMap<OperationKey, InFlightOperation>,
+    pub(crate) known: BTreeMap<OperationKey, InFlightOperation>,
     probe: BoxFuture<'a, Option<Incomplete>>,
     pending: VecDeque<OperationChange>,
 }
@@ -103,8 +103,8 @@ impl OperationSource {
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
         let config = Config::default()
-            .labels(self.filters.own_selector())
-            .fields(&self.watch_selector());
+            .labels(&self.filters.selector.text)
+            .fields(&self.live_selector(self.filters.watch_selector()));
         for (number, it) in follower.namespaces.iter().enumerate() {
             let namespace = it.namespace.as_deref();
             let changes = watch::changes(&self.server, &resource, namespace, config.clone());

@@ -8,6 +8,7 @@ pub(super) use resource_schema::ResourceSchema;
 
 use crate::connect::Connect;
 use crate::from_files::text;
+use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_client::manifest::{self, MemoryBudget};
 use serde_json::{Value, json};
@@ -91,8 +92,8 @@ impl Schemas {
         targets: &BTreeSet<Gvr>,
         cluster: &Connect,
     ) -> Result<(), String> {
-        let runtime = crate::runtime().map_err(|error| error.to_string())?;
-        runtime.block_on(self.fetch(targets, cluster))
+        let fetched = async { self.fetch(targets, cluster).await.map_err(Problem::Other) };
+        crate::in_runtime(fetched).map_err(|error| error.to_string())
     }
 
     async fn fetch(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {

@@ -24,7 +24,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> Te
     drawing.add_forest(forest);
     let rows = drawing.rows;
     let widths = widths(&rows);
-    let screen = style.width().unwrap_or(usize::MAX);
+    let screen = style.screen.unwrap_or(usize::MAX);
     let lines = rows.into_iter().map(|row| {
         let is_single = row.len() == 1;
         let row = row.into_iter().zip(widths.iter().copied());

@@ -7,7 +7,7 @@
 
 use super::graph::OwnerGraph;
 use crate::operation::InFlightOperation;
-use crate::operation_source::{IncompleteJson, encode};
+use crate::operation_source::encode;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use serde::{Serialize, Serializer};
@@ -25,7 +25,7 @@ pub(super) struct Forest<'a> {
     pub(super) components: Vec<Component<'a>>,
     /// The reason why operations may be missing. None if no reason is known.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) incomplete: Option<IncompleteJson>,
+    pub(super) incomplete: Option<String>,
 }
 
 /// The trees of one component.

@@ -13,15 +13,17 @@ use super::filter::Filters;
 use super::filter_check;
 use super::list::{CommonArgs, names, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts as _};
-use super::operation_source::{IncompleteJson, OperationSource};
+use super::operation_source::OperationSource;
 use super::output::{Format, TerminalText, TextStyle, encode, print, print_error_line};
 use super::problem::Problem;
-use super::reprint::{self, WatchOutputInputs, WatchOutputText};
+use super::reprint::{self, WatchOutputText};
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
+use crate::clock;
 use draw::draw;
 use forest::Forest;
 use graph::OwnerGraph;
+use ifo_api::completeness::Incomplete;
 use owners::OwnerLookup;
 use std::process::ExitCode;
 
@@ -71,7 +73,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         resource.check_kind(&source, &operations).await?;
     }
     let empty_message = match &resource {
-        None => filters.empty_result_message(&server),
+        None => filters.empty_result_message().to_owned(),
         Some(resource) => format!("Nothing is in flight for {resource}."),
     };
     let mut view = TreeView {
@@ -85,16 +87,16 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         is_empty: false,
     };
     if args.common.output.watch {
-        return reprint::run(&source, operations, format, view).await;
+        return reprint::run(&source, operations, format, &args.common.output, view).await;
     }
     view.sort.check(&operations)?;
-    let shown = WatchOutputInputs::now(source.incomplete());
+    let incomplete = source.incomplete();
     // JSON and YAML are printed even if the result is empty.
-    print(view.show(operations, &shown).await?)?;
+    print(view.show(operations, incomplete.as_ref()).await?)?;
     if view.is_empty {
         print_error_line(&view.empty_message);
     }
-    print_incomplete(source.incomplete().as_ref());
+    print_incomplete(incomplete.as_ref());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -122,9 +124,9 @@ impl WatchOutputText for TreeView {
     async fn text(
         &mut self,
         operations: Vec<InFlightOperation>,
-        shown: &WatchOutputInputs,
+        incomplete: Option<&Incomplete>,
     ) -> Result<TerminalText, Problem> {
-        let text = self.show(operations, shown).await?;
+        let text = self.show(operations, incomplete).await?;
         if self.is_empty && self.format.is_table() {
             return Ok(format!("{}\n", self.empty_message).into());
         }
@@ -137,7 +139,7 @@ impl TreeView {
     async fn show(
         &mut self,
         mut operations: Vec<InFlightOperation>,
-        shown: &WatchOutputInputs,
+        incomplete: Option<&Incomplete>,
     ) -> Result<TerminalText, Problem> {
         self.sort.sort(&mut operations);
         let filters = &self.filters;
@@ -152,17 +154,11 @@ impl TreeView {
         let tops = tops.map(|it| matching_nodes(&graph, it));
         let mut forest = Forest::new(&graph, tops.as_deref(), &is_included);
         self.is_empty = forest.components.is_empty();
-        forest.incomplete = shown.incomplete.as_ref().map(IncompleteJson::of);
+        forest.incomplete = incomplete.map(ToString::to_string);
         match self.format {
             Format::Json | Format::Yaml => encode(&forest, self.format),
             Format::Name => Ok(names(forest.operations())),
-            Format::Table | Format::Wide => {
-                let style = TextStyle {
-                    screen: shown.screen,
-                    ..self.style.clone()
-                };
-                Ok(draw(&forest, shown.now, &style))
-            }
+            Format::Table | Format::Wide => Ok(draw(&forest, clock::now(), &self.style)),
         }
     }
 }

@@ -102,7 +102,7 @@ kubevirt
     assert_eq!(drawn(&operations, &on_screen(None)), expected);
     let wide = TextStyle {
         wide: true,
-        ..on_screen(Some(20))
+        ..on_screen(None)
     };
     let text = drawn(&operations[..1], &wide);
     let row = "    VM/web  Migrating  0s  Progressing 45%  web-migrating  to node\n";

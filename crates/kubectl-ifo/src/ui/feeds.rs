@@ -185,7 +185,7 @@ impl Feeds {
 
 impl Feed {
     fn label_selector(&self) -> &str {
-        self.filters.as_ref().map_or("", |it| it.own_selector())
+        self.filters.as_ref().map_or("", |it| &it.selector.text)
     }
 
     /// Returns the list of the objects, and their changes. The server does not support to watch

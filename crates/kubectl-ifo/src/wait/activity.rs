@@ -21,7 +21,7 @@ pub(super) async fn idle_condition(
 ) -> Option<Condition> {
     let settings = args.settings;
     let ignores = settings.ignore_failing || settings.ignore_blocked || !args.ignored.is_empty();
-    if settings.goal != WaitGoal::Idle || ignores || filters.selector.is_some() {
+    if settings.goal != WaitGoal::Idle || ignores || !filters.selector.text.is_empty() {
         return None;
     }
     let fields = match filters.values().as_slice() {

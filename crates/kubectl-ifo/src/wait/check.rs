@@ -62,7 +62,7 @@ fn detecting<'a>(
     if rule_sets.is_empty() {
         return Err(format!("{}{INSTALL_HINT}", Incomplete::NoRuleSets));
     }
-    if let Some(message) = rule_sets.undetectable_message(filters) {
+    if let Some(message) = rule_sets.undetectable(filters, &filters.values()) {
         return Err(message);
     }
     // If the cluster does not serve the API group of a target, no object of the target exists. So

@@ -13,7 +13,7 @@ use crate::api_client::{ApiClient, ListCompleteness};
 use crate::clock;
 use crate::discovered_kinds::Kinds;
 use crate::filter::Filters;
-use crate::filter_check::{self, FilterWarning};
+use crate::filter_check;
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::{
     OperationChange, OperationFollower, OperationSource, Served, decode, escape,
@@ -136,14 +136,11 @@ impl<'a> OperationWait<'a> {
         let found = OperationSource::find(server.clone(), self.filters.clone()).await;
         let (source, listed) = found?;
         if !self.are_filters_checked {
-            let warnings = filter_check::check(&self.filters, &source, &listed).await?;
+            let doubts = filter_check::check(&self.filters, &source, &listed).await?;
             if !self.args.quiet {
                 source.print_note();
-                // The other warning means that no rule set can detect matching operations, and the
-                // result of the wait reports this as well.
-                let is_unchecked = |it: &&FilterWarning| matches!(it, FilterWarning::Unchecked(_));
-                let unchecked = warnings.iter().filter(is_unchecked);
-                unchecked.for_each(FilterWarning::print);
+                // The result of the wait reports that no rule set can detect matching operations.
+                doubts.print_unchecked();
             }
             self.are_filters_checked = true;
         }

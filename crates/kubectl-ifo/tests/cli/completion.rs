@@ -24,7 +24,7 @@ fn bash_completions(words: &[&str]) -> Option<Vec<String>> {
     };
     let quoted: Vec<String> = words.iter().map(|it| format!("'{it}'")).collect();
     let line = format!(
-        "source <('{PLUGIN}' completion bash); COMP_WORDS=({}); COMP_CWORD={}; \
+        "PATH=$(dirname '{PLUGIN}'):$PATH; source <(kubectl-ifo completion bash); COMP_WORDS=({}); COMP_CWORD={}; \
          it=$(complete -p kubectl-ifo); it=${{it#*-F }}; ${{it%% *}} kubectl-ifo '{current}' '{before}'; echo \"${{COMPREPLY[@]}}\"",
         quoted.join(" "),
         words.len() - 1

@@ -15,7 +15,8 @@ use portable_pty::CommandBuilder;
 use std::process::{Command, Stdio};
 
 /// The command lines. After a `+`, some text of the attacker must be printed. `BAD` is a text of the
-/// attacker as an argument, `NAME` the name of an operation, and a word with a dot is a file.
+/// attacker as an argument, `NAME` the name of an operation, and a word with a dot is a file. A line
+/// after `--` is completed.
 const LINES: &str = "
 + list
 + summary
@@ -59,8 +60,8 @@ const LINES: &str = "
 + rules eval object.metadata --object object.json
 + rules eval object.zqx=='BAD' --object object.json
 + rules eval 'BAD'+1 --object object.json
-- __complete get z
-- __complete list -n z
+- -- kubectl-ifo get z
+- -- kubectl-ifo list -n z
 ";
 
 /// The output formats. A command that does not have a format must refuse it without harm.
@@ -87,10 +88,16 @@ fn runs(folder: &Folder) -> Vec<Run> {
     runs.collect()
 }
 
+/// Returns the value of `IFO_COMPLETE` for a command line. It is empty if the command runs.
+fn completion(args: &[String]) -> &'static str {
+    if args[0] == "--" { "fish" } else { "" }
+}
+
 /// Runs the plugin, and returns both outputs as one text.
 fn to_pipe(folder: &Folder, args: &[String]) -> String {
     let mut plugin = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
     plugin.env("KUBECONFIG", folder.path("kubeconfig"));
+    plugin.env("IFO_COMPLETE", completion(args));
     plugin.current_dir(folder.path("")).stdin(Stdio::null());
     let output = execute(plugin.args(args));
     output.stdout + &output.stderr
@@ -203,6 +210,7 @@ fn no_command_prints_control_characters_of_objects_to_a_terminal() {
             let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
             command.args(&args);
             command.env("KUBECONFIG", folder.path("kubeconfig"));
+            command.env("IFO_COMPLETE", completion(&args));
             let mut terminal = Terminal::start(command, 180, 50);
             let output = terminal.whole_output(is_endless.then_some(MARK));
             check(&run, &args, &without_own_sequences(&output, is_top));

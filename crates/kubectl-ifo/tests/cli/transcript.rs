@@ -36,6 +36,12 @@ ifo() { timeout 120 "$PLUGIN" "$@" 2> "$ERRORS"; code=$?; sed 's/^/! /' "$ERRORS
 /// `files`.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/cli");
 
+/// The script with which kubectl completes the arguments of the plugin.
+const COMPLETER: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../../deploy/plugin/kubectl_complete-ifo"
+);
+
 /// Runs a transcript, and compares the output of its commands.
 #[track_caller]
 fn check(name: &str) {
@@ -100,6 +106,7 @@ fn run_scene(scene: &str) -> String {
             .args(["-c", &format!("{PRELUDE}{}", &line[2..])])
             .current_dir(here)
             .env("PLUGIN", env!("CARGO_BIN_EXE_kubectl-ifo"))
+            .env("COMPLETER", COMPLETER)
             .env("ERRORS", folder.join("errors"))
             .env("KUBECONFIG", folder.join("kubeconfig"))
             .env("SERVER", &server)

@@ -151,6 +151,10 @@ fn a_watched_tree_in_a_pipe_is_printed_again_only_if_it_changes() {
     }
     let count = |name: &str| printed.iter().filter(|it| it.contains(name)).count();
     assert_eq!((count("vm-1"), count("vm-2")), (2, 1), "{printed:#?}");
+    // An empty line is between two outputs. A YAML document begins with `---`.
+    assert_eq!(printed.iter().filter(|it| it.is_empty()).count(), 1);
+    let mut summary = Watch::start(address, &["summary", "-w", "-O", "yaml"]);
+    assert_eq!(summary.stdout().next().as_deref(), Some("---"));
 }
 
 #[test]

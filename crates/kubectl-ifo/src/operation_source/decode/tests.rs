@@ -12,7 +12,7 @@ fn an_object_with_few_fields_is_decoded() {
     assert_eq!(operation.status.state.name(), "Active");
     assert_eq!(operation.subject_name(), "VM/x");
     let later = "2026-01-01T00:01:00Z".parse().unwrap();
-    assert_eq!(operation.age_seconds(later), 60);
+    assert_eq!(operation.age(later), "60s");
     for no_object in ["[]", "{\"status\": 5}", "{\"metadata\": []}"] {
         assert!(decode(no_object).is_err(), "{no_object}");
     }
