@@ -67,9 +67,8 @@ ifo.showDetails = () => {
 
 // Reads Events when a piece is chosen, and each rule set once.
 const answers = new Map();
-const addressOfEvents = ({ root: { subject: { namespace = "", kind = "", name = "", uid = "" } } }) =>
-  `/api/events?${new URLSearchParams({ namespace, kind, name, uid })}`;
-const addressOfRule = ({ root }) => `/api/ruleset?${new URLSearchParams({ name: root.object.spec.ruleSet || "" })}`;
+const addressOfEvents = ({ root }) => `/api/events?${encodeURIComponent(JSON.stringify(root.subject))}`;
+const addressOfRule = ({ root }) => `/api/ruleset?${encodeURIComponent(root.object.spec.ruleSet || "")}`;
 // Returns the answer. While it is read, returns an empty one, and shows the piece again afterwards.
 function answerOf(address, piece) {
   if (embedded) return { error: "An exported page does not have this." };

@@ -1,41 +1,26 @@
 //! Lists and watches operations, records and activities with the rights of the user, or reads them
 //! from the files of `--from`.
 
-use super::state::{GapKind, State};
 use crate::api_client::ListRequest;
 use crate::filter::Filters;
-use crate::operation_source::{
-    ObjectChange, OperationSource, PROBE_INTERVAL, changes, check_namespaces, decode,
-};
+use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces, decode};
 use crate::problem::Problem;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
-use ifo_api::completeness::Incomplete;
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};
 use kube::api::{ApiResource, DynamicObject, Resource as _, TypeMeta};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::Config;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
-/// Pause before a list is tried again if the cluster has not answered.
-const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Pause before records are listed again, if the cluster has refused or has not answered.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Pause before a list is tried again if the cluster has refused it.
-const REFUSED_INTERVAL: Duration = Duration::from_secs(30);
-
-/// All feeds, and the state that the tabs share.
-pub(super) struct Feeds {
-    source: Arc<OperationSource>,
-    all: Vec<Feed>,
-    state: Mutex<State>,
-    /// The newest known reason why the server does not detect all operations.
-    incomplete: Mutex<Option<Incomplete>>,
-}
-
-/// The source of the objects of one kind in one namespace, or in all namespaces.
+/// The objects of one kind in one namespace, or in all namespaces.
 #[derive(Clone)]
 pub(super) struct Feed {
     resource: ApiResource,
@@ -43,179 +28,94 @@ pub(super) struct Feed {
     source: Arc<OperationSource>,
     /// The filters for operations and records. Activities are not filtered.
     filters: Option<Arc<Filters>>,
+    /// The selected objects as JSON.
+    pub(super) objects: BTreeMap<ObjectId, Arc<str>>,
+    pub(super) problem: Option<FeedProblem>,
+    /// True if the objects have been listed, or cannot be listed.
+    pub(super) is_read: bool,
 }
 
-/// A change that a tab shows.
-pub(super) enum FeedChange {
-    /// A change of the objects of the feed with this number.
-    Objects(usize, Box<ObjectChange>),
-    /// The server has been asked again whether it detects all operations.
-    Probed,
-}
+/// Namespace, name and UID of an object.
+type ObjectId = [Option<String>; 3];
 
 /// The reason why a feed cannot be read.
+#[derive(Clone)]
 pub(super) struct FeedProblem {
-    why: String,
-    /// True if the objects cannot be read at all, for example because of a missing right. Otherwise
-    /// the cluster does not answer.
-    is_refused: bool,
+    pub(super) why: String,
+    /// True if the cluster does not answer. Otherwise, the objects cannot be read at all, for
+    /// example because of a missing right.
+    pub(super) is_outage: bool,
 }
 
-impl Feeds {
-    pub(super) fn new(source: OperationSource, filters: &Filters) -> Result<Self, Problem> {
-        let source = Arc::new(source);
-        let namespaces = source.requested_namespaces();
-        check_namespaces(namespaces.len())?;
-        let filters = Arc::new(filters.clone());
-        let kinds = [
-            (source.served.group(), live::KIND, live::PLURAL),
-            (LIVE_GROUP, record::KIND, record::PLURAL),
-            (LIVE_GROUP, activity::KIND, activity::PLURAL),
-        ];
-        let mut all = Vec::new();
-        for (group, kind, plural) in kinds {
-            let is_filtered = kind != activity::KIND;
-            let kind = GroupVersionKind::gvk(group, VERSION, kind);
-            all.extend(namespaces.iter().map(|namespace| Feed {
-                resource: ApiResource::from_gvk_with_plural(&kind, plural),
-                namespace: namespace.map(str::to_owned),
-                source: source.clone(),
-                filters: is_filtered.then(|| filters.clone()),
-            }));
-        }
-        Ok(Self {
-            incomplete: Mutex::new(source.incomplete()),
-            source,
-            all,
-            state: Mutex::default(),
-        })
-    }
+/// The changes of all feeds, with the number of the feed.
+pub(super) type FeedChanges = SelectAll<BoxStream<'static, (usize, ObjectChange)>>;
 
-    pub(super) fn all(&self) -> &[Feed] {
-        &self.all
+/// Returns the feeds of all kinds and of all namespaces that the source reads.
+pub(super) fn feeds(
+    source: &Arc<OperationSource>,
+    filters: &Filters,
+) -> Result<Vec<Feed>, Problem> {
+    let namespaces = source.requested_namespaces();
+    check_namespaces(namespaces.len())?;
+    let filters = Arc::new(filters.clone());
+    let kinds = [
+        (source.served.group(), live::KIND, live::PLURAL),
+        (LIVE_GROUP, record::KIND, record::PLURAL),
+        (LIVE_GROUP, activity::KIND, activity::PLURAL),
+    ];
+    let mut feeds = Vec::new();
+    for (group, kind, plural) in kinds {
+        let filters = Some(&filters).filter(|_| kind != activity::KIND);
+        let kind = GroupVersionKind::gvk(group, VERSION, kind);
+        feeds.extend(namespaces.iter().map(|namespace| Feed {
+            resource: ApiResource::from_gvk_with_plural(&kind, plural),
+            namespace: namespace.map(str::to_owned),
+            source: source.clone(),
+            filters: filters.cloned(),
+            objects: BTreeMap::new(),
+            problem: None,
+            is_read: false,
+        }));
     }
+    Ok(feeds)
+}
 
-    /// Returns true if a feed in `unread` has operations and the cluster does not answer. If the
-    /// user may not read operations, none are lacking.
-    pub(super) fn lacks_operations(
-        &self,
-        unread: &BTreeSet<usize>,
-        problems: &BTreeMap<usize, FeedProblem>,
-    ) -> bool {
-        let is_refused = |it| problems.get(it).is_some_and(|it| it.is_refused);
-        let mut lacking = unread.iter().filter(|it| !is_refused(it));
-        lacking.any(|it| self.all[*it].resource.kind == live::KIND)
-    }
-
-    fn incomplete(&self) -> MutexGuard<'_, Option<Incomplete>> {
-        let newest = self.incomplete.lock();
-        newest.unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks the server whether it detects all operations, and keeps the answer for all tabs. If the
-    /// server does not answer, the watches report this.
-    async fn probe(&self) {
-        sleep(PROBE_INTERVAL).await;
-        if let Ok(answer) = self.source.probe().await {
-            *self.incomplete() = answer.incomplete();
-        }
-    }
-
-    /// Returns the changes of all feeds. The first change of each feed is its list. The stream has
-    /// no end.
-    pub(super) fn changes(self: &Arc<Self>) -> SelectAll<BoxStream<'static, FeedChange>> {
-        let all = self.all.iter().enumerate();
-        let mut merged: SelectAll<_> = all
-            .map(|(number, feed)| {
-                let changes = feed.changes();
-                let changes =
-                    changes.map(move |change| FeedChange::Objects(number, Box::new(change)));
-                changes.boxed()
-            })
-            .collect();
-        merged.push(if self.source.server.from_files.is_some() {
-            stream::pending().boxed()
-        } else {
-            let probes = stream::unfold(self.clone(), async |feeds| {
-                feeds.probe().await;
-                Some((FeedChange::Probed, feeds))
-            });
-            probes.boxed()
-        });
-        merged
-    }
-
-    /// Updates the state that the tabs share, and returns it. `problems` has the feeds that cannot
-    /// be read.
-    pub(super) fn state(&self, problems: &BTreeMap<usize, FeedProblem>) -> State {
-        let incomplete = self.incomplete().as_ref().map(ToString::to_string);
-        let incomplete = incomplete.as_deref();
-        let refused = problems.values().filter(|it| it.is_refused);
-        let refused = refused.map(|it| it.why.as_str());
-        let lost = problems.values().find(|it| !it.is_refused);
-        let notes = self.source.note.as_deref().into_iter().chain(incomplete);
-        let mut warnings: Vec<String> = notes.chain(refused).map(str::to_owned).collect();
-        warnings.dedup();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.warnings = warnings;
-        state.set_gap(GapKind::Connection, lost.map(|it| it.why.as_str()));
-        state.set_gap(GapKind::Detection, incomplete);
-        state.clone()
-    }
-
-    /// Reads all objects once.
-    pub(super) async fn read(&self) -> Result<(Vec<String>, State), Problem> {
-        let (mut objects, mut problems) = (Vec::new(), BTreeMap::new());
-        for (number, feed) in self.all.iter().enumerate() {
-            match feed.list().await {
-                Ok(listed) => objects.extend(listed.into_iter().filter_map(|it| feed.selected(it))),
-                Err(problem) => {
-                    let problem = feed.problem(&problem);
-                    if !problem.is_refused {
-                        return Err(Problem::Other(problem.why));
-                    }
-                    problems.insert(number, problem);
-                }
-            }
-        }
-        let state = self.state(&problems);
-        Ok((objects, state))
-    }
+/// Returns the changes of all feeds. The stream has no end. `reload` makes it list records again.
+pub(super) fn all_changes(feeds: &[Feed], reload: &Arc<Notify>) -> FeedChanges {
+    let feeds = feeds.iter().cloned().enumerate();
+    let changes = feeds.map(|(number, feed)| {
+        let changes = feed.changes(reload.clone());
+        changes.map(move |change| (number, change)).boxed()
+    });
+    changes.collect()
 }
 
 impl Feed {
+    /// The server does not support to watch records, and files do not change.
+    fn is_watched(&self) -> bool {
+        self.source.server.from_files.is_none() && self.resource.kind != record::KIND
+    }
+
     fn label_selector(&self) -> &str {
         self.filters.as_ref().map_or("", |it| &it.selector.text)
     }
 
-    /// Returns the list of the objects, and their changes. The server does not support to watch
-    /// records, and files do not change. These are listed once.
-    fn changes(&self) -> BoxStream<'static, ObjectChange> {
-        let server = &self.source.server;
-        if server.from_files.is_none() && self.resource.kind != record::KIND {
+    /// Returns the list of the objects, and their changes.
+    fn changes(self, reload: Arc<Notify>) -> BoxStream<'static, ObjectChange> {
+        if self.is_watched() {
+            let (server, namespace) = (&self.source.server, self.namespace.as_deref());
             let config = Config::default().labels(self.label_selector());
-            return changes(server, &self.resource, self.namespace.as_deref(), config);
+            return changes(server, &self.resource, namespace, config);
         }
-        let lists = stream::unfold(
-            (Some(self.clone()), Duration::ZERO),
-            async |(feed, pause)| {
-                let feed = feed?;
-                sleep(pause).await;
-                Some(match feed.list().await {
-                    Ok(objects) => (ObjectChange::Listed(objects), (None, pause)),
-                    Err(problem) => {
-                        let is_refused = feed.problem(&problem).is_refused;
-                        let pause = if is_refused {
-                            REFUSED_INTERVAL
-                        } else {
-                            RETRY_INTERVAL
-                        };
-                        let again = Some(feed).filter(|it| it.source.server.from_files.is_none());
-                        (ObjectChange::Lost(problem), (again, pause))
-                    }
-                })
-            },
-        );
+        let begin = (self, reload, Duration::ZERO);
+        let lists = stream::unfold(begin, async |(feed, reload, pause)| {
+            let _ = timeout(pause, reload.notified()).await;
+            let (change, pause) = match feed.list().await {
+                Ok(objects) => (ObjectChange::Listed(objects), Duration::MAX),
+                Err(problem) => (ObjectChange::Lost(problem), RETRY_INTERVAL),
+            };
+            Some((change, (feed, reload, pause)))
+        });
         lists.boxed()
     }
 
@@ -230,38 +130,108 @@ impl Feed {
         Ok(self.source.server.list(list, read).await?.0)
     }
 
-    /// Returns the JSON of the object with all fields that the server sent. None if the filters do
-    /// not select it.
-    pub(super) fn selected(&self, object: DynamicObject) -> Option<String> {
-        let json = self.json(object)?;
-        let is_selected = |it: &Arc<Filters>| decode(&json).is_ok_and(|found| it.shows(&found));
-        let is_selected = self.filters.as_ref().is_none_or(is_selected);
-        is_selected.then_some(json)
+    /// Applies a change. Returns the changed objects, each with the type of its change.
+    pub(super) fn apply(&mut self, change: ObjectChange) -> Vec<(&'static str, Arc<str>)> {
+        // The new JSON of each object. None if the object is gone or not selected any more.
+        let mut updates: BTreeMap<ObjectId, Option<Arc<str>>> = BTreeMap::new();
+        match change {
+            ObjectChange::Lost(problem) => {
+                let problem = self.problem(&problem);
+                self.is_read |= !problem.is_outage;
+                self.problem = Some(problem);
+            }
+            ObjectChange::Listed(objects) => {
+                (self.is_read, self.problem) = (true, None);
+                updates.extend(self.objects.keys().map(|it| (it.clone(), None)));
+                let listed = objects.into_iter();
+                updates.extend(listed.map(|it| (id(&it), self.selected(it))));
+            }
+            ObjectChange::Applied(object) => {
+                updates.insert(id(&object), self.selected(object));
+            }
+            ObjectChange::Deleted(object) => {
+                updates.insert(id(&object), None);
+            }
+        }
+        let changes = updates.into_iter().filter_map(|(id, new)| {
+            let before = match &new {
+                Some(json) => self.objects.insert(id, json.clone()),
+                None => self.objects.remove(&id),
+            };
+            if new == before {
+                return None;
+            }
+            let modified = new.map(|it| ("MODIFIED", it));
+            modified.or(before.map(|it| ("DELETED", it)))
+        });
+        changes.collect()
     }
 
-    /// Returns the JSON of the object. Objects in lists can lack their kind.
-    pub(super) fn json(&self, mut object: DynamicObject) -> Option<String> {
+    /// Returns the JSON of the object with all fields that the server sent. None if the filters do
+    /// not select it.
+    fn selected(&self, mut object: DynamicObject) -> Option<Arc<str>> {
+        // Objects in lists can lack their kind.
         object.types.get_or_insert_with(|| TypeMeta {
             api_version: self.resource.api_version.clone(),
             kind: self.resource.kind.clone(),
         });
-        serde_json::to_string(&object).ok()
+        let json = serde_json::to_string(&object).ok()?;
+        let is_selected = |it: &Arc<Filters>| decode(&json).is_ok_and(|found| it.shows(&found));
+        let is_selected = self.filters.as_ref().is_none_or(is_selected);
+        is_selected.then(|| json.into())
     }
 
-    pub(super) fn problem(&self, problem: &Problem) -> FeedProblem {
-        let is_files = self.source.server.from_files.is_some();
-        let is_unserved = !is_files && matches!(problem, Problem::NotFound(_));
+    fn problem(&self, problem: &Problem) -> FeedProblem {
         let ApiResource { plural, group, .. } = &self.resource;
-        FeedProblem {
-            why: if is_unserved {
-                format!("this cluster does not serve {plural}.{group}")
-            } else {
-                problem.to_string()
-            },
-            is_refused: is_files || is_unserved || matches!(problem, Problem::Forbidden { .. }),
-        }
+        let is_cluster = self.source.server.from_files.is_none();
+        let (why, is_refused) = match problem {
+            Problem::NotFound(_) if is_cluster => (
+                format!("this cluster does not serve {plural}.{group}"),
+                true,
+            ),
+            Problem::Forbidden { .. } => (problem.to_string(), true),
+            other => (other.to_string(), false),
+        };
+        // The watches report an outage.
+        let is_outage = self.is_watched() && !is_refused;
+        FeedProblem { why, is_outage }
     }
 }
 
+fn id(object: &DynamicObject) -> ObjectId {
+    let metadata = &object.metadata;
+    [&metadata.namespace, &metadata.name, &metadata.uid].map(Clone::clone)
+}
+
 #[cfg(test)]
-pub(in crate::ui) mod tests;
+pub(super) mod tests {
+    use super::*;
+    use crate::test_fixtures::client;
+    use serde_json::Value;
+    use tokio::time::Instant;
+
+    /// Returns a simulated cluster, and its feeds: operations, records and activities.
+    pub(in crate::ui) fn cluster(
+        answer: impl Fn(&str) -> Option<Value> + Send + 'static,
+    ) -> (Arc<OperationSource>, Vec<Feed>) {
+        let filters = Filters::default();
+        let source = Arc::new(OperationSource::new(client(answer), filters.clone()));
+        let feeds = feeds(&source, &filters).expect("there is one namespace");
+        (source, feeds)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refused_records_are_requested_rarely() {
+        let (_, mut feeds) = cluster(|_| None);
+        let records = feeds.remove(1);
+        assert_eq!(records.resource.kind, record::KIND);
+        let start = Instant::now();
+        let changes = records.changes(Arc::default()).take(3);
+        let changes: Vec<ObjectChange> = changes.collect().await;
+        assert!(
+            changes.iter().all(|it| matches!(it, ObjectChange::Lost(_))),
+            "{changes:?}"
+        );
+        assert_eq!(start.elapsed(), 2 * RETRY_INTERVAL);
+    }
+}

@@ -8,20 +8,23 @@
 //! - Everything below `/api/` needs a cookie. A token in the printed address can be exchanged for
 //!   the cookie once.
 
-use http::header::{COOKIE, HOST, ORIGIN};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use http::header::{COOKIE, HOST, HeaderValue, ORIGIN};
 use http::{HeaderMap, Method, StatusCode, request};
 use ring::digest::{SHA256, digest};
-use ring::rand::{SecureRandom as _, SystemRandom};
+use ring::rand::{self, SystemRandom};
 use std::sync::{Mutex, PoisonError};
 
 /// The header with the token of the printed address.
 const TOKEN_HEADER: &str = "x-ifo-token";
 
-/// Size of a secret: 256 random bits.
-const SECRET_BYTES: usize = 32;
+/// The status code and the reason of a refused request.
+pub(super) type Refusal = (StatusCode, String);
 
-/// The reason why a request is refused.
-pub(super) type Refusal = (StatusCode, &'static str);
+pub(super) fn refuse<T>(code: StatusCode, why: &str) -> Result<T, Refusal> {
+    Err((code, why.to_owned()))
+}
 
 /// Checks requests.
 pub(super) struct Guard {
@@ -32,22 +35,21 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Creates the secrets for the server at this port of 127.0.0.1. None if the system has no
-    /// random numbers.
-    pub(super) fn new(port: u16) -> Option<Self> {
-        Some(Self {
+    /// Creates the secret of the session for the server at this port of 127.0.0.1.
+    pub(super) fn new(port: u16) -> Self {
+        Self {
             port,
-            session: secret()?,
+            session: secret(),
             token: Mutex::new(None),
-        })
+        }
     }
 
     /// Returns an address with a new token. The token of an earlier address becomes invalid.
-    pub(super) fn new_address(&self) -> Option<String> {
-        let token = secret()?;
+    pub(super) fn new_address(&self) -> String {
+        let token = secret();
         let address = format!("http://127.0.0.1:{}/#token={token}", self.port);
         *self.lock() = Some(token);
-        Some(address)
+        address
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
@@ -57,44 +59,33 @@ impl Guard {
     /// Refuses requests that the page does not send.
     pub(super) fn check(&self, request: &request::Parts) -> Result<(), Refusal> {
         if ![Method::GET, Method::HEAD].contains(&request.method) {
-            return Err((
-                StatusCode::METHOD_NOT_ALLOWED,
-                "only GET and HEAD are allowed",
-            ));
+            let why = "only GET and HEAD are allowed";
+            return refuse(StatusCode::METHOD_NOT_ALLOWED, why);
         }
-        let hosts = [
-            format!("127.0.0.1:{}", self.port),
-            format!("localhost:{}", self.port),
-        ];
-        let host = values(&request.headers, HOST.as_str());
-        let [Some(host)] = host.as_slice() else {
-            return Err((StatusCode::BAD_REQUEST, "the request needs one Host header"));
+        let [host] = values(&request.headers, HOST.as_str())[..] else {
+            return refuse(StatusCode::BAD_REQUEST, "the request needs one Host header");
         };
-        let is_absolute = request.uri.authority().is_some();
-        if is_absolute || !hosts.iter().any(|it| it == host) {
-            return Err((
-                StatusCode::MISDIRECTED_REQUEST,
-                "the Host header names another server",
-            ));
+        let names = ["127.0.0.1", "localhost"].map(|it| format!("{it}:{}", self.port));
+        if request.uri.authority().is_some() || !names.iter().any(|it| it == host) {
+            let why = "the Host header names another server";
+            return refuse(StatusCode::MISDIRECTED_REQUEST, why);
         }
         let own = format!("http://{host}");
         let is_own = |header: &str, allowed: &[&str]| {
             let mut values = values(&request.headers, header).into_iter();
-            values.all(|it| it.is_some_and(|it| allowed.contains(&it)))
+            values.all(|it| allowed.contains(&it))
         };
         if !is_own(ORIGIN.as_str(), &[&own]) || !is_own("sec-fetch-site", &["same-origin", "none"])
         {
-            return Err((
-                StatusCode::FORBIDDEN,
-                "the request comes from another web site",
-            ));
+            let why = "the request comes from another web site";
+            return refuse(StatusCode::FORBIDDEN, why);
         }
         Ok(())
     }
 
     /// Exchanges the token of a request for the cookie. Returns the value of `Set-Cookie`.
-    pub(super) fn sign_in(&self, headers: &HeaderMap) -> Option<String> {
-        let [Some(token)] = values(headers, TOKEN_HEADER)[..] else {
+    pub(super) fn sign_in(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+        let [token] = values(headers, TOKEN_HEADER)[..] else {
             return None;
         };
         let mut expected = self.lock();
@@ -102,29 +93,28 @@ impl Guard {
             return None;
         }
         *expected = None;
-        let (name, session) = (self.cookie(), &self.session);
-        Some(format!(
-            "{name}={session}; HttpOnly; SameSite=Strict; Path=/api/"
-        ))
+        let (name, session) = (self.cookie_name(), &self.session);
+        let cookie = format!("{name}{session}; HttpOnly; SameSite=Strict; Path=/api/");
+        HeaderValue::try_from(cookie).ok()
     }
 
-    /// Returns true if the request has the cookie.
-    pub(super) fn has_session(&self, headers: &HeaderMap) -> bool {
-        let name = self.cookie();
-        let is_session = |cookie: &str| {
-            let value = cookie
-                .trim()
-                .strip_prefix(&name)
-                .and_then(|it| it.strip_prefix('='));
-            value.is_some_and(|it| is_same(it, &self.session))
-        };
-        let cookies = values(headers, COOKIE.as_str()).into_iter().flatten();
-        cookies.flat_map(|it| it.split(';')).any(is_session)
+    /// Refuses requests without the cookie.
+    pub(super) fn check_session(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+        let name = self.cookie_name();
+        let cookies = values(headers, COOKIE.as_str()).into_iter();
+        let cookies = cookies.flat_map(|it| it.split(';'));
+        let mut sessions = cookies.filter_map(|it| it.trim().strip_prefix(&name));
+        if sessions.any(|it| is_same(it, &self.session)) {
+            return Ok(());
+        }
+        let how = "open the address that `kubectl ifo ui` has printed last";
+        refuse(StatusCode::UNAUTHORIZED, how)
     }
 
-    /// The name of the cookie. All ports of 127.0.0.1 share their cookies, so the name has the port.
-    fn cookie(&self) -> String {
-        format!("ifo-session-{}", self.port)
+    /// The name of the cookie, and `=`. All ports of 127.0.0.1 share their cookies, so the name has
+    /// the port.
+    fn cookie_name(&self) -> String {
+        format!("ifo-session-{}=", self.port)
     }
 }
 
@@ -134,16 +124,15 @@ fn is_same(given: &str, expected: &str) -> bool {
     hash(given).as_ref() == hash(expected).as_ref()
 }
 
-/// Returns the values of a header. None stands for a value that is not text.
-fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<Option<&'a str>> {
+/// Returns the values of a header. A value that is not text is empty.
+fn values<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
     let values = headers.get_all(name).into_iter();
-    values.map(|it| it.to_str().ok()).collect()
+    values.map(|it| it.to_str().unwrap_or_default()).collect()
 }
 
-/// Returns a new secret in hexadecimal digits.
-fn secret() -> Option<String> {
-    let mut bytes = [0; SECRET_BYTES];
-    SystemRandom::new().fill(&mut bytes).ok()?;
-    let digits = bytes.iter().flat_map(|it| [it >> 4, it & 15]);
-    digits.map(|it| char::from_digit(it.into(), 16)).collect()
+/// Returns a new secret of 256 random bits.
+fn secret() -> String {
+    let random = rand::generate::<[u8; 32]>(&SystemRandom::new());
+    let random = random.expect("the system has random numbers");
+    URL_SAFE_NO_PAD.encode(random.expose())
 }

@@ -1,21 +1,19 @@
 //! `kubectl ifo ui`: shows the operations on a page in the browser, or writes the page to a file.
 //!
 //! ```text
-//! cluster or files ─▶ feeds ─▶ stream ─▶ server ─▶ the page in the browser
-//!                       └────▶ export ─▶ a file
+//! cluster or files ─▶ feeds ─▶ contents ─▶ server ─▶ the page in the browser
+//!                                 └──────▶ export ─▶ a file
 //! ```
 //!
 //! The plugin serves the page on 127.0.0.1. It reads the cluster with the rights of the user, and
 //! the page gets only the answers, not the credentials. `page` has the files of the page, and
 //! `guard` decides which requests are answered.
 
+mod contents;
 mod feeds;
 mod guard;
 mod page;
-mod reads;
 mod server;
-mod state;
-mod stream;
 
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
@@ -25,20 +23,23 @@ use super::operation_source::OperationSource;
 use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use crate::clock;
-use feeds::Feeds;
+use contents::PageContents;
 use guard::Guard;
-use serde_json::{Value, json};
+use serde_json::json;
 use server::Site;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// Time limit of `--export` for the first answers of the cluster.
-const EXPORT_TIMEOUT: Duration = Duration::from_mins(2);
+/// Time limit for the first lists of all objects.
+const LIST_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// Time limit for what the page reads when a user opens an operation, without `--request-timeout`.
+const DETAILS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The flags of `ui`.
 #[derive(Debug, Clone, clap::Args)]
@@ -99,42 +100,38 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
             "--export {name}: the file already exists"
         )));
     }
-    let server = args.connect.open().await?;
+    let mut server = args.connect.open().await?;
     filters.resolve(&Kinds::new(server.clone())).await;
     let (source, listed) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     drop(listed);
-    let feeds = Feeds::new(source, &filters)?;
-    let is_files = args.connect.reads_files();
-    let context = match args.connect.context_name() {
-        Some(context) if !is_files => context,
-        _ => server.address.clone(),
-    };
-    let text = filters.with_namespace(None).flags().join(" ");
     let files = server.from_files.as_ref();
-    let note = files.map(|it| it.introduction()).unwrap_or_default();
+    let context = args.connect.context_name().filter(|_| files.is_none());
+    let context = context.unwrap_or_else(|| server.address.clone());
     let begin = json!({
         "context": context,
-        "mode": if is_files { "files" } else { "live" },
+        "mode": if files.is_some() { "files" } else { "live" },
         "time": clock::now(),
         "namespace": namespace,
-        "version": env!("CARGO_PKG_VERSION"),
-        "filter": text,
+        "filter": filters.with_namespace(None).flags().join(" "),
         // How the files were recorded. Empty for a cluster.
-        "note": note,
+        "note": files.map(|it| it.introduction()).unwrap_or_default(),
     });
+    let source = Arc::new(source);
+    let feeds = feeds::feeds(&source, &filters)?;
+    let read = timeout(LIST_TIMEOUT, PageContents::read(source, feeds, begin));
+    let late = |_| Problem::TimedOut(LIST_TIMEOUT);
+    let (contents, changes) = read.await.map_err(late)?;
     if let Some(path) = &args.export {
-        return export(path, &feeds, &begin).await;
+        return export(path, &contents);
     }
     let failed =
         |error| Problem::Other(format!("cannot listen on 127.0.0.1:{}: {error}", args.port));
     let listener = TcpListener::bind(("127.0.0.1", args.port))
         .await
         .map_err(failed)?;
-    let port = listener.local_addr().map_err(failed)?.port();
-    let no_random = || Problem::Other("the system has no random numbers".to_owned());
-    let guard = Guard::new(port).ok_or_else(no_random)?;
-    let address = guard.new_address().ok_or_else(no_random)?;
+    let guard = Guard::new(listener.local_addr().map_err(failed)?.port());
+    let address = guard.new_address();
     print(format!(
         "kubectl ifo ui: {address}\nshowing the operations of {context}; Ctrl-C ends it\n"
     ))?;
@@ -144,29 +141,27 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
             "the browser cannot be opened; open the address yourself",
         );
     }
+    server.timeout.get_or_insert(DETAILS_TIMEOUT);
+    let contents = Arc::new(Mutex::new(contents));
     let site = Site {
         guard,
-        feeds: Arc::new(feeds),
+        contents: contents.clone(),
         server,
-        begin,
     };
     tokio::select! {
-        () = server::serve(listener, Arc::new(site)) => {}
+        () = server::serve(listener, &site) => {}
+        () = contents::follow(&contents, changes) => {}
         _ = tokio::signal::ctrl_c() => {}
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the page with its data to a new file that only the user may read.
-async fn export(path: &Path, feeds: &Feeds, begin: &Value) -> Result<ExitCode, Problem> {
-    let read = timeout(EXPORT_TIMEOUT, feeds.read());
-    let late = |_| Problem::TimedOut(EXPORT_TIMEOUT);
-    let (objects, state) = read.await.map_err(late)??;
-    let data = format!(
-        "{{\"begin\":{begin},\"items\":[{}],\"state\":{}}}",
-        objects.join(",\n"),
-        json!(state)
-    );
+fn export(path: &Path, contents: &PageContents) -> Result<ExitCode, Problem> {
+    let PageContents { begin, state, .. } = contents;
+    let (objects, state_json) = (contents.objects(), json!(state));
+    let items = objects.join(",\n");
+    let data = format!("{{\"begin\":{begin},\"items\":[{items}],\"state\":{state_json}}}");
     let page = page::with_data(&data);
     // If the write fails, the file is removed.
     let written = create_private(path).and_then(|mut file| {

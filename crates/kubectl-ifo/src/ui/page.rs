@@ -3,8 +3,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
+    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use ring::digest::{SHA256, digest};
 use std::sync::LazyLock;
@@ -54,7 +54,7 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 
 /// Adds the headers that protect the page to an answer.
 pub(super) fn protect(headers: &mut HeaderMap) {
-    let policies = [
+    let fixed = [
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
         (
@@ -66,8 +66,9 @@ pub(super) fn protect(headers: &mut HeaderMap) {
             "same-origin",
         ),
         (CACHE_CONTROL, "no-store"),
+        (ALLOW, "GET, HEAD"),
     ];
-    for (name, value) in policies {
+    for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));
     }
     let policy = format!("{}; connect-src 'self'; frame-ancestors 'none'", *POLICY);

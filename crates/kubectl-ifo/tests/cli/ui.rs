@@ -35,7 +35,7 @@ impl Drop for Ui {
 #[derive(Debug)]
 struct Answer {
     code: u16,
-    /// The status line and the headers, in lower case.
+    /// The status line and the headers. Their names are in lower case.
     head: String,
     body: String,
 }
@@ -91,9 +91,13 @@ impl Ui {
         stream.read_to_string(&mut text).expect("an answer");
         let (head, body) = text.split_once("\r\n\r\n").expect("an answer has a head");
         let code = head.split(' ').nth(1).and_then(|it| it.parse().ok());
+        let lines = head.lines().map(|line| match line.split_once(':') {
+            Some((name, value)) => format!("{}:{value}", name.to_lowercase()),
+            None => line.to_owned(),
+        });
         Answer {
             code: code.expect("an answer has a status code"),
-            head: head.to_lowercase(),
+            head: lines.collect::<Vec<_>>().join("\r\n"),
             body: body.to_owned(),
         }
     }

@@ -9,8 +9,8 @@ const PATHS: [&str; 5] = [
     "/",
     "/api/session",
     "/api/stream",
-    "/api/events?kind=Pod&name=a",
-    "/api/ruleset?name=vm",
+    "/api/events?%7B%7D",
+    "/api/ruleset?vm",
 ];
 
 fn start() -> (Cluster, Ui) {
@@ -35,7 +35,7 @@ fn only_get_and_head_are_allowed() {
             };
             let answer = ui.request(method, path, &[&ui.host(), &cookie]);
             assert_eq!(answer.code, 405, "{method} {path}: {answer:?}");
-            assert!(answer.head.contains("allow: get, head"), "{answer:?}");
+            assert!(answer.head.contains("allow: GET, HEAD"), "{answer:?}");
         }
     }
     let head = ui.request("HEAD", "/", &[&ui.host()]);
@@ -117,8 +117,8 @@ fn requests_of_other_web_sites_are_refused() {
 fn the_data_needs_the_token_of_the_printed_address() {
     let (_cluster, mut ui) = start();
     // 256 random bits.
-    assert_eq!(ui.token.len(), 64, "{}", ui.token);
-    let foreign = format!("Cookie: ifo-session-{}={}", ui.port, "0".repeat(64));
+    assert_eq!(ui.token.len(), 43, "{}", ui.token);
+    let foreign = format!("Cookie: ifo-session-{}={}", ui.port, "0".repeat(43));
     for cookie in ["Cookie: a=b", &foreign] {
         for path in PATHS.iter().skip(1).chain(&["/api/", "/api/nothing"]) {
             let answer = ui.get(path, cookie);
@@ -129,7 +129,7 @@ fn the_data_needs_the_token_of_the_printed_address() {
     for wrong in [
         "",
         "0",
-        &"0".repeat(64),
+        &"0".repeat(43),
         &ui.token[1..],
         &ui.token.to_uppercase(),
     ] {
@@ -144,7 +144,7 @@ fn the_data_needs_the_token_of_the_printed_address() {
     let name = format!("ifo-session-{}=", ui.port);
     assert!(cookie.starts_with(&name), "{cookie}");
     assert!(
-        cookie.ends_with("; httponly; samesite=strict; path=/api/"),
+        cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/api/"),
         "{cookie}"
     );
     // The token works once. The plugin has printed an address for another browser.
@@ -185,9 +185,9 @@ fn every_answer_has_the_headers_that_protect_the_page() {
 #[test]
 fn a_request_has_a_bounded_size() {
     let (_cluster, ui) = start();
-    let long = format!("X-Long: {}", "x".repeat(20_000));
+    let long = format!("X-Long: {}", "x".repeat(1 << 20));
     assert_eq!(ui.request("GET", "/", &[&ui.host(), &long]).code, 431);
-    let many: Vec<String> = (0..100).map(|it| format!("X-{it}: a")).collect();
+    let many: Vec<String> = (0..200).map(|it| format!("X-{it}: a")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert_eq!(ui.request("GET", "/", &many).code, 431);
 }

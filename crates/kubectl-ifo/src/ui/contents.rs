@@ -1,0 +1,252 @@
+//! What the page shows: the objects of all feeds, warnings, and the times for which operations may be
+//! missing. All tabs share it. A tab gets all objects, and then each change.
+
+use super::feeds::{Feed, FeedChanges, all_changes};
+use crate::clock;
+use crate::operation_source::{ObjectChange, OperationSource, PROBE_INTERVAL};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream::{self, Stream};
+use ifo_api::completeness::Incomplete;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, broadcast};
+use tokio::time::{sleep, timeout};
+
+/// Interval of the comments that keep a connection without changes open.
+const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
+
+/// Number of events that wait for a slow tab. If there are more, the tab gets all objects again.
+const MAX_WAITING_EVENTS: usize = 10_000;
+
+/// Largest number of objects in one event.
+const OBJECTS_PER_EVENT: usize = 500;
+
+/// Number of gaps that the command remembers. It forgets the oldest ones.
+const MAX_GAPS: usize = 200;
+
+/// The contents of the page.
+pub(super) struct PageContents {
+    /// The data of the event `begin`, without the time.
+    pub(super) begin: Value,
+    feeds: Vec<Feed>,
+    source: Arc<OperationSource>,
+    /// The newest known reason why the server does not detect all operations.
+    incomplete: Option<Incomplete>,
+    pub(super) state: PageState,
+    /// Sends the changes to all tabs.
+    tabs: broadcast::Sender<Bytes>,
+    /// Makes the feeds list records again.
+    reload: Arc<Notify>,
+}
+
+/// The warnings, and the times for which operations may be missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct PageState {
+    /// What could not be read, and why operations may be missing.
+    pub(super) warnings: Vec<String>,
+    gaps: Vec<Gap>,
+}
+
+/// A time for which operations may be missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+struct Gap {
+    /// `connection` if the cluster does not answer, or `detection` if the server does not detect all
+    /// operations.
+    kind: &'static str,
+    from: Timestamp,
+    /// The end. None while the gap lasts.
+    to: Option<Timestamp>,
+    message: String,
+}
+
+impl PageContents {
+    /// Reads the objects of all feeds. Also returns their later changes. `begin` is the data of the
+    /// event `begin`, without the time.
+    pub(super) async fn read(
+        source: Arc<OperationSource>,
+        feeds: Vec<Feed>,
+        begin: Value,
+    ) -> (Self, FeedChanges) {
+        let reload = Arc::default();
+        let mut changes = all_changes(&feeds, &reload);
+        let mut contents = Self {
+            begin,
+            feeds,
+            incomplete: source.incomplete(),
+            source,
+            state: PageState::default(),
+            tabs: broadcast::channel(MAX_WAITING_EVENTS).0,
+            reload,
+        };
+        while !contents.feeds.iter().all(|it| it.is_read)
+            && let Some((number, change)) = changes.next().await
+        {
+            contents.apply(number, change);
+        }
+        (contents, changes)
+    }
+
+    /// Returns the JSON of all objects.
+    pub(super) fn objects(&self) -> Vec<&str> {
+        let objects = self.feeds.iter().flat_map(|it| it.objects.values());
+        objects.map(|it| &**it).collect()
+    }
+
+    /// Applies a change of the feed with this number, and sends the result to all tabs.
+    fn apply(&mut self, number: usize, change: ObjectChange) {
+        for (kind, json) in self.feeds[number].apply(change) {
+            let change = format!("{{\"type\":\"{kind}\",\"object\":{json}}}");
+            self.send("change", &change);
+        }
+        self.update_state();
+    }
+
+    fn update_state(&mut self) {
+        let mut state = self.state.clone();
+        let incomplete = self.incomplete.as_ref().map(ToString::to_string);
+        let problems = self.feeds.iter().filter_map(|it| it.problem.as_ref());
+        let (outages, refusals): (Vec<_>, Vec<_>) = problems.partition(|it| it.is_outage);
+        let notes = self.source.note.iter().chain(&incomplete);
+        let warnings = notes.chain(refusals.into_iter().map(|it| &it.why));
+        state.warnings = warnings.cloned().collect();
+        state.warnings.dedup();
+        state.set_gap("connection", outages.first().map(|it| &it.why));
+        state.set_gap("detection", incomplete.as_ref());
+        if state != self.state {
+            self.send("state", &json!(state).to_string());
+            self.state = state;
+        }
+    }
+
+    fn send(&self, name: &str, json: &str) {
+        // An error means that there is no tab.
+        let _ = self.tabs.send(event(name, json));
+    }
+
+    /// Returns the events that a tab needs at its start, and the channel of all later events.
+    fn begin_tab(&self) -> (VecDeque<Bytes>, broadcast::Receiver<Bytes>) {
+        let mut begin = self.begin.clone();
+        begin["time"] = json!(clock::now());
+        let mut events = VecDeque::from([event("begin", &begin.to_string())]);
+        let objects = self.objects();
+        let parts = objects.chunks(OBJECTS_PER_EVENT);
+        let parts = parts.map(|part| format!("{{\"items\":[{}]}}", part.join(",")));
+        events.extend(parts.map(|it| event("objects", &it)));
+        events.push_back(event("state", &json!(self.state).to_string()));
+        events.push_back(event("synced", "{}"));
+        self.reload.notify_waiters();
+        (events, self.tabs.subscribe())
+    }
+}
+
+impl PageState {
+    /// Begins, continues or ends the gap of a kind. `reason` is None if there is no gap.
+    fn set_gap(&mut self, kind: &'static str, reason: Option<&String>) {
+        let mut open = self.gaps.iter_mut().filter(|it| it.to.is_none());
+        match (open.find(|it| it.kind == kind), reason) {
+            (Some(gap), Some(reason)) => gap.message.clone_from(reason),
+            (Some(gap), None) => gap.to = Some(clock::now()),
+            (None, Some(reason)) => self.gaps.push(Gap {
+                kind,
+                from: clock::now(),
+                to: None,
+                message: reason.clone(),
+            }),
+            (None, None) => {}
+        }
+        let forgotten = self.gaps.len().saturating_sub(MAX_GAPS);
+        self.gaps.drain(..forgotten);
+    }
+}
+
+/// Applies the changes of all feeds. Also asks the server whether it detects all operations. Does not
+/// return.
+pub(super) async fn follow(contents: &Mutex<PageContents>, mut changes: FeedChanges) {
+    let source = lock(contents).source.clone();
+    let objects = async {
+        while let Some((number, change)) = changes.next().await {
+            lock(contents).apply(number, change);
+        }
+    };
+    let probes = async {
+        loop {
+            sleep(PROBE_INTERVAL).await;
+            // If the server does not answer, the watches report this.
+            if let Ok(answer) = source.probe().await {
+                let mut contents = lock(contents);
+                contents.incomplete = answer.incomplete();
+                contents.update_state();
+            }
+        }
+    };
+    tokio::join!(objects, probes);
+}
+
+/// Returns the events for one tab.
+pub(super) fn events(contents: Arc<Mutex<PageContents>>) -> impl Stream<Item = Bytes> {
+    let begin = lock(&contents).begin_tab();
+    stream::unfold((contents, begin), async |(contents, begin)| {
+        let (mut waiting, mut changes) = begin;
+        loop {
+            if let Some(event) = waiting.pop_front() {
+                return Some((event, (contents, (waiting, changes))));
+            }
+            match timeout(COMMENT_INTERVAL, changes.recv()).await {
+                Ok(Ok(event)) => waiting.push_back(event),
+                // The tab was too slow.
+                Ok(Err(_)) => (waiting, changes) = lock(&contents).begin_tab(),
+                Err(_) => waiting.push_back(Bytes::from_static(b":\n\n")),
+            }
+        }
+    })
+}
+
+fn lock(contents: &Mutex<PageContents>) -> MutexGuard<'_, PageContents> {
+    contents.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Formats an event of the stream.
+fn event(name: &str, json: &str) -> Bytes {
+    format!("event: {name}\ndata: {json}\n\n").into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ui::feeds::tests::cluster;
+    use tokio::time::Instant;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_tab_gets_all_objects_again() {
+        let empty = json!({"metadata": {"resourceVersion": "7"}, "items": []});
+        let (source, feeds) = cluster(move |_| Some(empty.clone()));
+        let (contents, _) = PageContents::read(source, feeds, json!({})).await;
+        let contents = Arc::new(Mutex::new(contents));
+        let mut events = Box::pin(events(contents.clone()));
+        let mut next = async || {
+            let event = events.next().await.expect("the stream has no end");
+            let event = String::from_utf8(event.to_vec()).expect("events are UTF-8");
+            event.lines().next().unwrap_or_default().to_owned()
+        };
+        let begin = ["begin", "state", "synced"].map(|it| format!("event: {it}"));
+        for expected in &begin {
+            assert_eq!(next().await, *expected);
+        }
+        let start = Instant::now();
+        assert_eq!(next().await, ":");
+        assert_eq!(start.elapsed(), COMMENT_INTERVAL);
+        for _ in 0..2 * MAX_WAITING_EVENTS {
+            lock(&contents).send("change", "{}");
+        }
+        for expected in &begin {
+            assert_eq!(next().await, *expected);
+        }
+        lock(&contents).send("change", "{}");
+        assert_eq!(next().await, "event: change");
+    }
+}
