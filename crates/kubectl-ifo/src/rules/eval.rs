@@ -9,8 +9,7 @@
 //! - A missing field is an error. In the `expression` of a rule, a missing field means that the
 //!   rule does not match.
 
-use super::input::Input;
-use super::rule_sets;
+use super::rule_sets::load;
 use crate::clock;
 use crate::from_files::text;
 use crate::output::{Format, complain, formats, print, print_excerpt, print_value};
@@ -54,31 +53,14 @@ pub(crate) struct RulesEvalArgs {
     output: Format,
 }
 
-/// The reason why the expression has no value, and its line and column in the expression. The
-/// position is None if it is unknown.
-type NoValue = (String, Option<(usize, usize)>);
-
 /// Evaluates the expression, and prints the value or the error. Returns true if there is a value.
 pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
-    let object = read(&args.object);
-    let object =
-        object.map_err(|why| -> NoValue { (format!("{}: {why}", args.object.display()), None) });
-    let outcome = object.and_then(|object| {
-        let (environment, list) = rule_set_names(args).map_err(|why| (why, None))?;
-        evaluate(
-            args,
-            &environment,
-            list.as_ref(),
-            object.to_string().as_bytes(),
-        )
-    });
-    let values = match outcome {
+    let values = match evaluate(args) {
         Ok(values) => values,
-        Err((why, place)) => {
+        Err(NoValue { why, place }) => {
             complain("error", why);
-            if let Some((line, column)) = place {
-                print_excerpt(&excerpt(&args.expression, line, column));
-            }
+            let excerpt = place.map(|(line, column)| excerpt(&args.expression, line, column));
+            print_excerpt(&excerpt.unwrap_or_default());
             return Ok(false);
         }
     };
@@ -99,30 +81,17 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     Ok(true)
 }
 
-/// Returns the names that the rule set of `--rules` defines for the expression, and the list of the
-/// rule that `--operation` names.
-fn rule_set_names(args: &RulesEvalArgs) -> Result<(Environment, Option<Program>), String> {
-    let Some(path) = &args.rules else {
-        return Ok((Environment::default(), None));
-    };
-    let mut input = Input::read(std::slice::from_ref(path));
-    let loaded = rule_sets::load(&mut input);
-    if !input.report() {
-        return Err("the rule set has errors".to_owned());
+/// The reason why the expression has no value.
+struct NoValue {
+    why: String,
+    /// Line and column in the expression. None if they are unknown.
+    place: Option<(usize, usize)>,
+}
+
+impl From<String> for NoValue {
+    fn from(why: String) -> Self {
+        Self { why, place: None }
     }
-    let [rule_set] = loaded.as_slice() else {
-        let (path, count) = (path.display(), loaded.len());
-        return Err(format!("{path}: expected one rule set, found {count}"));
-    };
-    let environment = rule_set.compiled.environment.clone();
-    let Some(name) = &args.operation else {
-        return Ok((environment, None));
-    };
-    let mut rules = rule_set.compiled.rules.iter();
-    let rule = rules.find(|rule| *rule.operation == **name);
-    let each = rule.and_then(|rule| rule.for_each.as_ref());
-    let each = each.ok_or_else(|| format!("no rule with forEach has the operation {name}"))?;
-    Ok((environment.with_item(), Some(each.list.clone())))
 }
 
 /// Reads the only object in the file `path`. The object need not be a Kubernetes object.
@@ -138,30 +107,31 @@ fn read(path: &Path) -> Result<Value, String> {
 
 /// Returns the value of the expression. With `--operation`, returns one value for each element of
 /// the list that `forEach` yields.
-fn evaluate(
-    args: &RulesEvalArgs,
-    environment: &Environment,
-    list: Option<&Program>,
-    json: &[u8],
-) -> Result<Vec<TypedValue>, NoValue> {
-    let compiled = compile(&args.expression, ResultKind::Any, environment);
+fn evaluate(args: &RulesEvalArgs) -> Result<Vec<TypedValue>, NoValue> {
+    let object = read(&args.object);
+    let object = object.map_err(|why| format!("{}: {why}", args.object.display()))?;
+    let (environment, list) = rule_set_names(args)?;
+    let compiled = compile(&args.expression, ResultKind::Any, &environment);
     let program = compiled.map_err(|error| {
-        let hint = error.hint.iter().map(|hint| format!(" (hint: {hint})"));
-        let message = format!("{error}{}", hint.collect::<String>());
-        (message, Some((error.line, error.column)))
+        let hint = error.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
+        NoValue {
+            why: format!("{error}{}", hint.unwrap_or_default()),
+            place: Some((error.line, error.column)),
+        }
     })?;
     let mut projection = program.projection().clone();
-    if let Some(list) = list {
+    if let Some(list) = &list {
         projection.merge(list.projection());
     }
-    let doc = Doc::parse(json, &projection).map_err(|error| (error.to_string(), None))?;
+    let json = object.to_string();
+    let doc = Doc::parse(json.as_bytes(), &projection).map_err(|error| error.to_string())?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
     let now = args.now.unwrap_or_else(clock::now);
     let mut scope = EvaluationScope::new(&doc, now, &mut budget);
-    scope.set_variables(environment);
-    let values = match list {
+    scope.set_variables(&environment);
+    let values = match &list {
         None => program.value(&mut scope).map(|value| vec![value]),
         Some(list) => list.items(&mut scope).and_then(|items| {
             let values = items.into_iter().map(|item| {
@@ -171,8 +141,36 @@ fn evaluate(
             values.collect()
         }),
     };
-    values.map_err(|fault| match &fault {
-        EvaluationFault::Error { place, .. } => (fault.to_string(), *place),
-        _ => (fault.to_string(), None),
+    values.map_err(|fault| NoValue {
+        why: fault.to_string(),
+        place: match fault {
+            EvaluationFault::Error { place, .. } => place,
+            _ => None,
+        },
     })
+}
+
+/// Returns the names that the rule set of `--rules` defines for the expression, and the list of the
+/// rule that `--operation` names.
+fn rule_set_names(args: &RulesEvalArgs) -> Result<(Environment, Option<Program>), String> {
+    let Some(path) = &args.rules else {
+        return Ok((Environment::default(), None));
+    };
+    let rules = load(std::slice::from_ref(path));
+    if !rules.is_valid {
+        return Err("the rule set has errors".to_owned());
+    }
+    let [rule_set] = rules.rule_sets.as_slice() else {
+        let (path, count) = (path.display(), rules.rule_sets.len());
+        return Err(format!("{path}: expected one rule set, found {count}"));
+    };
+    let environment = rule_set.compiled.environment.clone();
+    let Some(name) = &args.operation else {
+        return Ok((environment, None));
+    };
+    let mut rules = rule_set.compiled.rules.iter();
+    let rule = rules.find(|rule| *rule.operation == **name);
+    let each = rule.and_then(|rule| rule.for_each.as_ref());
+    let each = each.ok_or_else(|| format!("no rule with forEach has the operation {name}"))?;
+    Ok((environment.with_item(), Some(each.list.clone())))
 }

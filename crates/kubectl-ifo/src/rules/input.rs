@@ -9,9 +9,8 @@
 //! error.
 
 use crate::from_files::{FoundFile, read, text};
-use crate::output::{complain, print_excerpt};
+use crate::output::complain;
 use ifo_client::manifest::{self, MemoryBudget, Object};
-use ifo_engine::rules::RuleSetError;
 use serde_json::Value;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -35,26 +34,23 @@ pub(super) struct FoundObject {
     pub(super) object: Object,
 }
 
-/// Returns the error of a rule set. Further lines show its position in the expression.
-pub(super) fn fault(place: &str, error: &RuleSetError) -> String {
-    let excerpt = error.excerpt().unwrap_or_default();
-    format!("{place}: {error}\n{excerpt}")
+/// Reads the objects in files, in the order of the files and of the documents in each file. A path is
+/// a file, a folder, or `-` for standard input. Prints the errors, and returns true if there are
+/// none.
+pub(super) fn read_objects(paths: &[PathBuf]) -> (Vec<FoundObject>, bool) {
+    let mut input = Input::default();
+    for path in paths {
+        input.read_path(path, 0);
+    }
+    input.faults.iter().for_each(|it| complain("error", it));
+    (input.objects, input.faults.is_empty())
 }
 
-/// Prints an error to standard error. `level` is `error` or `warning`.
-pub(super) fn print_fault(level: &str, fault: &str) {
-    let (text, excerpt) = fault.split_once('\n').unwrap_or((fault, ""));
-    complain(level, text);
-    print_excerpt(excerpt);
-}
-
-/// The objects in files, and the errors of reading them.
+/// The objects and the errors that have been found so far.
 #[derive(Debug, Default)]
-pub(super) struct Input {
-    /// The objects, in the order of the files and of the documents in each file.
-    pub(super) objects: Vec<FoundObject>,
-    /// Errors of reading the files and of compiling rule sets. After a line feed, an excerpt follows.
-    pub(super) faults: Vec<String>,
+struct Input {
+    objects: Vec<FoundObject>,
+    faults: Vec<String>,
     /// The files and folders that have been read, as paths without symbolic links. Each of them is
     /// read once. So links and kustomizations that form a cycle come to an end.
     visited: HashSet<PathBuf>,
@@ -63,62 +59,48 @@ pub(super) struct Input {
 }
 
 impl Input {
-    /// Reads all `paths`. A path is a file, a folder, or `-` for standard input.
-    pub(super) fn read(paths: &[PathBuf]) -> Self {
-        let mut input = Self::default();
-        for path in paths {
-            input.read_path(path, 0);
-        }
-        input
-    }
-
-    /// Prints the errors to standard error. Returns true if there are none.
-    pub(super) fn report(&self) -> bool {
-        self.faults.iter().for_each(|it| print_fault("error", it));
-        self.faults.is_empty()
-    }
-
     fn add_fault(&mut self, path: &Path, why: impl std::fmt::Display) {
         self.faults.push(format!("{}: {why}", path.display()));
     }
 
-    /// Reads a file, an archive or a folder.
+    /// Reads a file, an archive, a folder or a kustomization.
     fn read_path(&mut self, path: &Path, depth: usize) {
         if !self.is_new(path) {
             return;
         }
-        if depth > MAX_DEPTH {
-            return self.add_fault(path, "nested too deeply");
+        let read = match kustomization_in(path) {
+            _ if depth > MAX_DEPTH => Err("nested too deeply".to_owned()),
+            Some(kustomization) => self.read_kustomization(&kustomization, depth),
+            None => self.read_files(path),
+        };
+        if let Err(why) = read {
+            self.add_fault(path, why);
         }
-        if let Some(kustomization) = kustomization_in(path) {
-            if let Err(why) = self.read_kustomization(&kustomization, depth) {
-                self.add_fault(path, why);
-            }
-            return;
-        }
+    }
+
+    fn read_files(&mut self, path: &Path) -> Result<(), String> {
         let is_manifest = |path: &str, _: &[u8]| {
             let name = path.rsplit('/').next().unwrap_or_default();
             !KUSTOMIZATIONS.contains(&name)
         };
-        match read(path, is_manifest) {
-            Ok(found) => {
-                for (within, error) in found.errors {
-                    self.add_fault(&path.join(within), error);
-                }
-                for file in found.files {
-                    let (path, is_named) = match Path::new(&file.path) {
-                        of_file if of_file == path => (path.to_owned(), true),
-                        within => (path.join(within), false),
-                    };
-                    if (is_named || self.is_new(&path))
-                        && let Err(why) = self.read_file(&file, &path, is_named)
-                    {
-                        self.add_fault(&path, why);
-                    }
-                }
-            }
-            Err(error) => self.add_fault(path, error),
+        let found = read(path, is_manifest).map_err(|error| error.to_string())?;
+        for (within, error) in found.errors {
+            self.add_fault(&path.join(within), error);
         }
+        for file in found.files {
+            let is_named = Path::new(&file.path) == path;
+            let path = if is_named {
+                path.to_owned()
+            } else {
+                path.join(&file.path)
+            };
+            if (is_named || self.is_new(&path))
+                && let Err(why) = self.read_file(&file, &path, is_named)
+            {
+                self.add_fault(&path, why);
+            }
+        }
+        Ok(())
     }
 
     /// Returns true at the first call for this file or folder.
@@ -148,12 +130,9 @@ impl Input {
 
     fn read_file(&mut self, file: &FoundFile, path: &Path, is_named: bool) -> Result<(), String> {
         let documents = file.documents(&mut self.budget);
-        let documents = documents.map_err(|why| {
-            if why.starts_with("line ") {
-                format!("{why} (hint: {YAML_HINT})")
-            } else {
-                why
-            }
+        let documents = documents.map_err(|why| match why {
+            syntax if syntax.starts_with("line ") => format!("{syntax} (hint: {YAML_HINT})"),
+            other => other,
         })?;
         for (index, document) in documents.into_iter().enumerate() {
             if !is_named && !is_object(&document) {

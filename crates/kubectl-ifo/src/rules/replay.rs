@@ -29,23 +29,19 @@
 mod operation_history;
 mod recorded_time;
 
-use super::input::Input;
-use super::rule_sets;
+use super::rule_sets::{LoadedRules, RuleFiles};
 use crate::from_files::text;
 use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::problem::Problem;
-use ifo_api::{Gvr, duration};
-use ifo_client::offline_kinds::KnownKinds;
+use ifo_api::duration;
 use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
-use ifo_engine::replay::{Replay, ReplayObserver, ReplayedObject};
-use ifo_engine::rules::RuleSet;
+use ifo_engine::replay::{Replay, ReplayedObject};
 use ifo_engine::track::TrackerSettings;
 use operation_history::{OperationHistory, Recorder};
 use recorded_time::TimeScale;
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Interval at which the rules that use `now` are evaluated again. This is the default of the
@@ -81,10 +77,8 @@ Examples:
   kubectl get vm -A -w --output-watch-events -o json > stream.json
   kubectl ifo rules replay my-rules.yaml --stream stream.json")]
 pub(crate) struct Args {
-    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
-    /// kustomization.yaml), `-` for standard input; also CRDs, for the names of their resources
-    #[arg(required = true, value_name = "RULES")]
-    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: RuleFiles,
     /// Recorded watch events as JSON: {"t": seconds, "resource": "group/version/plural", "type",
     /// "object"} on each line, or the output of `kubectl get -w --output-watch-events -o json`;
     /// `-` for standard input
@@ -116,43 +110,26 @@ fn debounce(text: &str) -> Result<Duration, String> {
 /// sets and events are valid, no event is an `ERROR`, and no expression failed. The operations are
 /// printed even if an expression failed.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
-    let mut rules = Input::read(&args.rules);
-    let loaded = rule_sets::load(&mut rules);
-    let mut is_valid = rules.report();
-    if loaded.is_empty() {
+    let Some(rules) = args.rules.load() else {
         return Ok(false);
-    }
-    let targets = rule_sets::by_target(&loaded);
-    let objects = rules.objects.iter().map(|found| &found.object);
-    let kinds = KnownKinds::of(objects).with_targets(targets.keys());
-    let mut events = Vec::new();
+    };
+    let kinds = rules.kinds(&[]);
+    let (mut events, mut faults) = (Vec::new(), Vec::new());
     for path in &args.stream {
-        let parsed = text(path).map(|text| recorded_watch::read(&text, &kinds));
-        let faults = match parsed {
-            Ok((more, faults)) => {
-                events.extend(more);
-                faults
-            }
-            Err(error) => vec![error.to_string()],
+        let (found, why) = match text(path) {
+            Ok(text) => recorded_watch::read(&text, &kinds),
+            Err(error) => (Vec::new(), vec![error.to_string()]),
         };
-        for fault in faults {
-            complain("error", format!("{}: {fault}", path.display()));
-            is_valid = false;
-        }
+        events.extend(found);
+        faults.extend(why.iter().map(|it| format!("{}: {it}", path.display())));
     }
     events.sort_by(|a, b| a.t.total_cmp(&b.t));
-    if !events
-        .iter()
-        .any(|event| targets.contains_key(&event.resource))
-    {
-        complain("note", "no event is about a target of the rules");
+    let (operations, failures) = replay(&rules, &events, args.debounce, args.hindsight);
+    faults.extend(failures);
+    for fault in &faults {
+        complain("error", fault);
     }
-    let (operations, failures) = replay(&targets, &events, args.debounce, args.hindsight);
-    for failure in &failures {
-        complain("error", failure);
-        is_valid = false;
-    }
-    for rule_set in targets.values().flatten() {
+    for rule_set in rules.rule_sets.iter().map(|it| &it.compiled) {
         if let Some(reached) = rule_set.activity.reached_bound() {
             let name = &rule_set.name;
             complain("warning", format!("{name}: too many operations: {reached}"));
@@ -166,58 +143,37 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
             print_value(&json!({"operations": documents}), format)?;
         }
     }
-    Ok(is_valid)
+    Ok(rules.is_valid && faults.is_empty())
 }
 
 /// Replays `events`, which are sorted by time, and returns the operations and the failures. With
 /// `hindsight`, operations end when they are no longer detected, even if their debounce period is
 /// not over at the end of the stream.
 fn replay(
-    targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
+    rules: &LoadedRules,
     events: &[RecordedEvent],
     debounce: Duration,
     hindsight: bool,
 ) -> (Vec<OperationHistory>, Vec<String>) {
-    let scale = TimeScale::of(events);
-    let recorder = Recorder::new(scale);
-    let mut replay = replay_with(targets, (events, scale), debounce, recorder, |_, _| {});
-    if hindsight {
-        replay.observer.close();
-        while replay.observer.is_settling() && replay.expire_next() {}
-    }
-    replay.observer.into_results(hindsight)
-}
-
-/// Replays `events`, which are sorted by time. `after` is called after each event of a target, with
-/// the time of the event.
-fn replay_with<O: ReplayObserver>(
-    targets: &BTreeMap<Gvr, Vec<Arc<RuleSet>>>,
-    (events, scale): (&[RecordedEvent], TimeScale),
-    debounce: Duration,
-    observer: O,
-    mut after: impl FnMut(&O, f64),
-) -> Replay<O> {
     let settings = TrackerSettings {
         debounce,
         retain: None,
         max_records: MAX_RECORDS,
         cluster_namespace: "ifo-system".into(),
     };
-    let mut replay = Replay::new(settings, RESYNC, scale.first(), observer);
-    for (target, rule_sets) in targets {
-        if let Some(first) = events.iter().find(|event| event.resource == *target) {
-            let namespaced = first.object.namespace.is_some();
-            let kind = &first.object.kind;
-            let book = rule_sets::book(target, kind, namespaced, rule_sets);
-            replay.add_book(&book);
-        }
+    let scale = TimeScale::of(events);
+    let mut replay = Replay::new(settings, RESYNC, scale.begin, Recorder::new(scale));
+    let objects = events.iter().map(|it| (&it.resource, &it.object));
+    let books = rules.books(&objects.collect::<Vec<_>>());
+    if books.is_empty() {
+        complain("note", "no event is about a target of the rules");
+    }
+    for book in books.values() {
+        replay.add_book(book);
     }
     let last_applied = last_applied(events);
     for (index, event) in events.iter().enumerate() {
         replay.advance_to(scale.at(event.t));
-        if !targets.contains_key(&event.resource) {
-            continue;
-        }
         let json = event.object.json.to_string();
         let object = ReplayedObject {
             target: &event.resource,
@@ -233,9 +189,12 @@ fn replay_with<O: ReplayObserver>(
                 replay.deleted(object, applied.is_some_and(|last| *last > index));
             }
         }
-        after(&replay.observer, event.t);
     }
-    replay
+    if hindsight {
+        replay.observer.close();
+        while replay.observer.is_settling() && replay.expire_next() {}
+    }
+    replay.observer.into_results(hindsight)
 }
 
 /// For each object (by UID), returns the index of the last event that is not a deletion.

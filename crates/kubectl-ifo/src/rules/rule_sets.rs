@@ -1,16 +1,38 @@
-//! Finds the OperationRuleSets among the objects of the input files, and compiles them as
-//! `ifo-apiserver` does. The errors of an invalid rule set are added to [`Input::faults`]. The
-//! other rule sets are still compiled.
+//! Reads the OperationRuleSets in the files of the user, and compiles them as `ifo-apiserver` does.
+//! The errors of an invalid rule set are printed. The other rule sets are still compiled.
 
-use super::input::{FoundObject, Input, fault};
+use super::input::{FoundObject, read_objects};
+use crate::output::{complain, print_excerpt};
 use crate::suggestion::nearest;
 use ifo_api::ruleset::{KIND, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
-use ifo_engine::rules::{MAX_COMPILE_TIME, RuleBook, RuleSet, compile_within};
-use serde_json::Value;
+use ifo_cel::ObjectSchema;
+use ifo_client::manifest::Object;
+use ifo_client::offline_kinds::KnownKinds;
+use ifo_engine::rules::{MAX_COMPILE_TIME, RuleBook, RuleSet, RuleSetError, compile_within};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
+
+/// The files with the rule sets of a command.
+#[derive(Debug, clap::Args)]
+pub(super) struct RuleFiles {
+    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
+    /// kustomization.yaml), `-` for standard input; for the names of resources also CRDs
+    #[arg(required = true, value_name = "RULES")]
+    rules: Vec<PathBuf>,
+}
+
+/// The contents of the files with rule sets.
+#[derive(Debug)]
+pub(super) struct LoadedRules {
+    /// The rule sets that compile.
+    pub(super) rule_sets: Vec<CompiledRuleSet>,
+    objects: Vec<FoundObject>,
+    /// True if there was no error.
+    pub(super) is_valid: bool,
+}
 
 /// A rule set that compiles.
 #[derive(Debug)]
@@ -23,60 +45,119 @@ pub(super) struct CompiledRuleSet {
     pub(super) compiled: Arc<RuleSet>,
 }
 
-impl CompiledRuleSet {
-    /// Returns the target of the rule set (the resource that it watches).
-    pub(super) fn target(&self) -> Gvr {
-        self.spec.target.clone()
+impl RuleFiles {
+    /// Returns the rule sets that compile, and prints all errors. None if no rule set compiles.
+    pub(super) fn load(&self) -> Option<LoadedRules> {
+        Some(load(&self.rules)).filter(|it| !it.rule_sets.is_empty())
     }
 }
 
-/// Compiles the rule sets among the objects of `input`. Adds the errors of invalid rule sets to
-/// `input.faults`. If there is no rule set and no other error, adds an error that says so.
-pub(super) fn load(input: &mut Input) -> Vec<CompiledRuleSet> {
-    let mut loaded = Vec::new();
+/// Compiles the rule sets in files, and prints all errors.
+pub(super) fn load(paths: &[PathBuf]) -> LoadedRules {
+    let (objects, mut is_valid) = read_objects(paths);
+    let mut rule_sets = Vec::new();
     let mut sources: BTreeMap<&str, &str> = BTreeMap::new();
-    let mut faults = Vec::new();
-    for FoundObject { source, object } in &input.objects {
+    for FoundObject { source, object } in &objects {
         if !object.kind.eq_ignore_ascii_case(KIND) {
             continue;
         }
-        let name = object.name.as_str();
-        let location = format!("{source}: {name}");
-        let expected = format!("{GROUP}/{VERSION}");
-        let loadable = match sources.insert(name, source) {
+        let location = format!("{source}: {}", object.name);
+        let spec = match sources.insert(&object.name, source) {
             Some(first) => Err(format!("is defined twice, first in {first}")),
-            None if object.api_version != expected || object.kind != KIND => Err(format!(
-                "{} {} does not exist (hint: write {expected} {KIND})",
-                object.api_version, object.kind
-            )),
-            None => decode(&object.json["spec"]),
+            None => decode(object),
         };
-        let compiled = match loadable {
-            Ok(spec) => compile(name, &location, &spec).map(|compiled| (spec, compiled)),
-            Err(why) => Err(vec![format!("{location}: {why}")]),
-        };
-        match compiled {
-            Ok((spec, compiled)) => loaded.push(CompiledRuleSet {
+        let spec = spec.inspect_err(|why| complain("error", format!("{location}: {why}")));
+        let compiled = spec.ok().and_then(|spec| {
+            let compiled = Arc::new(compile(&location, &object.name, &spec, None)?);
+            Some(CompiledRuleSet {
                 location,
                 spec,
                 compiled,
-            }),
-            Err(found) => faults.extend(found),
+            })
+        });
+        is_valid &= compiled.is_some();
+        rule_sets.extend(compiled);
+    }
+    if sources.is_empty() && is_valid {
+        complain("error", format!("no {KIND} in the files"));
+        is_valid = false;
+    }
+    LoadedRules {
+        rule_sets,
+        objects,
+        is_valid,
+    }
+}
+
+impl LoadedRules {
+    /// Returns what the files say about kinds. `others` are further objects, which can be CRDs.
+    pub(super) fn kinds(&self, others: &[FoundObject]) -> KnownKinds {
+        let objects = self.objects.iter().chain(others).map(|it| &it.object);
+        let targets = self.rule_sets.iter().map(|it| &it.spec.target);
+        KnownKinds::of(objects).with_targets(targets)
+    }
+
+    /// Returns the rule books of the targets that have objects. A rule book has all rule sets of its
+    /// target, as in the server. Each object comes with its resource.
+    pub(super) fn books(&self, objects: &[(&Gvr, &Object)]) -> BTreeMap<Gvr, Arc<RuleBook>> {
+        let targets: BTreeSet<&Gvr> = self.rule_sets.iter().map(|it| &it.spec.target).collect();
+        let books = targets.into_iter().filter_map(|target| {
+            let (_, first) = objects.iter().find(|it| it.0 == target)?;
+            let (kind, namespaced) = (first.kind.clone(), first.namespace.is_some());
+            let own = self.rule_sets.iter().filter(|it| it.spec.target == *target);
+            let own = own.map(|it| it.compiled.clone()).collect();
+            // The server gives each version of a rule book a new generation. Here, the rules do not
+            // change while a command runs.
+            let book = RuleBook::new(1, target.clone(), kind, namespaced, own);
+            Some((target.clone(), Arc::new(book)))
+        });
+        books.collect()
+    }
+
+    /// Prints a warning for each unknown operation in the field `supersedes` of a rule. This field is
+    /// a list of operations. When the rule's own operation starts on an object, the listed operations
+    /// on this object end.
+    ///
+    /// An operation is unknown if no rule of the same component in the files detects it on the same
+    /// target. This is no error, because a rule set outside these files can detect the operation.
+    pub(super) fn warn_of_unknown_superseded(&self) {
+        for rule_set in &self.rule_sets {
+            let OperationRuleSetSpec {
+                component, target, ..
+            } = &rule_set.spec;
+            let specs = self.rule_sets.iter().map(|it| &it.spec);
+            let own = specs.filter(|it| it.component == *component && it.target == *target);
+            let known = own.flat_map(|it| it.rules.iter().map(|rule| rule.operation.as_str()));
+            let known: BTreeSet<&str> = known.collect();
+            for rule in &rule_set.spec.rules {
+                let listed = rule.supersedes.iter().map(String::as_str);
+                for other in listed.filter(|it| *it != "*" && !known.contains(it)) {
+                    let similar = nearest(other, known.iter().copied());
+                    let hint = similar.map(|it| format!(" (hint: the most similar is {it})"));
+                    let (operation, hint) = (&rule.operation, hint.unwrap_or_default());
+                    let why = format!(
+                        "no rule of this component in the files detects {other} on this resource{hint}"
+                    );
+                    let place = format!("{}: rules[{operation}].supersedes", rule_set.location);
+                    complain("warning", format!("{place}: {why}"));
+                }
+            }
         }
     }
-    if sources.is_empty() && input.faults.is_empty() {
-        faults.push(format!("no {KIND} in the files"));
-    }
-    input.faults.extend(faults);
-    loaded
 }
 
 /// Decodes the spec of a rule set. A field that rule sets do not have is an error, because the
 /// kube-apiserver would drop it.
-fn decode(spec: &Value) -> Result<OperationRuleSetSpec, String> {
+fn decode(object: &Object) -> Result<OperationRuleSetSpec, String> {
+    let (version, kind) = (&object.api_version, &object.kind);
+    let expected = format!("{GROUP}/{VERSION}");
+    if *version != expected || kind != KIND {
+        let hint = format!("(hint: write {expected} {KIND})");
+        return Err(format!("{version} {kind} does not exist {hint}"));
+    }
     let mut unknown = Vec::new();
     let mut add_unknown = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
-    let decoder = serde_ignored::Deserializer::new(spec, &mut add_unknown);
+    let decoder = serde_ignored::Deserializer::new(&object.json["spec"], &mut add_unknown);
     let decoded = serde_path_to_error::deserialize(decoder);
     let decoded = decoded.map_err(|error: serde_path_to_error::Error<serde_json::Error>| {
         let why = error.inner().to_string();
@@ -94,71 +175,23 @@ fn decode(spec: &Value) -> Result<OperationRuleSetSpec, String> {
     }
 }
 
-fn compile(
-    name: &str,
+/// Compiles a rule set, also against the schema of its target. Prints the errors.
+pub(super) fn compile(
     location: &str,
+    name: &str,
     spec: &OperationRuleSetSpec,
-) -> Result<Arc<RuleSet>, Vec<String>> {
+    schema: Option<&dyn ObjectSchema>,
+) -> Option<RuleSet> {
     let start = Instant::now();
-    let is_over = || start.elapsed() > MAX_COMPILE_TIME;
-    let compiled = compile_within(name, spec, None, &is_over).map(Arc::new);
-    compiled.map_err(|errors| errors.iter().map(|it| fault(location, it)).collect())
+    let compiled = compile_within(name, spec, schema, &|| start.elapsed() > MAX_COMPILE_TIME);
+    let compiled = compiled.inspect_err(|errors| report("error", location, errors));
+    compiled.ok()
 }
 
-/// Returns a warning for each unknown operation in the field `supersedes` of a rule. This field is
-/// a list of operations. When the rule's own operation starts on an object, the listed operations
-/// on this object end.
-///
-/// An operation is unknown if no rule of the same component in the files detects it on the same
-/// target. This is no error, because a rule set outside these files can detect the operation.
-pub(super) fn unknown_superseded(loaded: &[CompiledRuleSet]) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for rule_set in loaded {
-        let of_component = loaded.iter().filter(|it| {
-            it.target() == rule_set.target() && it.spec.component == rule_set.spec.component
-        });
-        let known: BTreeSet<&str> = of_component
-            .flat_map(|it| it.spec.rules.iter().map(|rule| rule.operation.as_str()))
-            .collect();
-        for rule in &rule_set.spec.rules {
-            let listed = rule.supersedes.iter().map(String::as_str);
-            for other in listed.filter(|it| *it != "*" && !known.contains(it)) {
-                let similar = nearest(other, known.iter().copied());
-                let hint = similar.map(|it| format!(" (hint: the most similar is {it})"));
-                warnings.push(format!(
-                    "{}: rules[{}].supersedes: no rule of this component in the files detects {other} on this resource{}",
-                    rule_set.location,
-                    rule.operation,
-                    hint.unwrap_or_default(),
-                ));
-            }
-        }
+/// Prints the errors or warnings of a rule set, with their positions in expressions.
+pub(super) fn report(level: &str, location: &str, errors: &[RuleSetError]) {
+    for error in errors {
+        complain(level, format!("{location}: {error}"));
+        print_excerpt(&error.excerpt().unwrap_or_default());
     }
-    warnings
-}
-
-/// Groups the rule sets by target, because the server evaluates all rule sets of one target
-/// together.
-pub(super) fn by_target(loaded: &[CompiledRuleSet]) -> BTreeMap<Gvr, Vec<Arc<RuleSet>>> {
-    let mut targets: BTreeMap<Gvr, Vec<Arc<RuleSet>>> = BTreeMap::new();
-    for rule_set in loaded {
-        let of_target = targets.entry(rule_set.target()).or_default();
-        of_target.push(rule_set.compiled.clone());
-    }
-    targets
-}
-
-/// Creates the rule book of `target`: all compiled rule sets that watch the target.
-pub(super) fn book(
-    target: &Gvr,
-    kind: &str,
-    namespaced: bool,
-    rule_sets: &[Arc<RuleSet>],
-) -> Arc<RuleBook> {
-    // The server gives each version of a rule book a new generation. Here, the rules do not change
-    // while a command runs, so the generation is constant.
-    let (generation, kind) = (1, kind.to_owned());
-    let rule_sets = rule_sets.to_vec();
-    let book = RuleBook::new(generation, target.clone(), kind, namespaced, rule_sets);
-    Arc::new(book)
 }

@@ -12,17 +12,17 @@ use crate::problem::Problem;
 use ifo_api::Gvr;
 use ifo_client::manifest::{self, MemoryBudget};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The schemas that were read.
+/// The schemas that were read, as `OpenAPI` documents.
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
-    /// The schemas in CRDs. A CRD has one schema for each version of its resource.
-    declared: BTreeMap<Gvr, Value>,
-    /// The `OpenAPI` documents.
     documents: Vec<Value>,
 }
+
+/// The field of `OpenAPI` documents with the group, the version and the kind of objects.
+const MARK: &str = "x-kubernetes-group-version-kind";
 
 impl Schemas {
     /// Reads CRDs (YAML or JSON) and `OpenAPI` documents from files. Returns the schemas and the
@@ -61,27 +61,32 @@ impl Schemas {
         }
     }
 
-    /// Adds the schemas in a CRD. Other objects are ignored.
+    /// Converts a CRD to the `OpenAPI` documents of its versions. Other objects are ignored.
     fn declare(&mut self, object: &Value) {
         if object["kind"] != "CustomResourceDefinition" {
             return;
         }
-        let spec = &object["spec"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (spec, text) = (&object["spec"], |it: &Value| {
+            it.as_str().unwrap_or_default().to_owned()
+        });
         for version in spec["versions"].as_array().into_iter().flatten() {
             let target = Gvr {
                 group: text(&spec["group"]),
                 version: text(&version["name"]),
                 resource: text(&spec["names"]["plural"]),
             };
-            let schema = &version["schema"]["openAPIV3Schema"];
-            let allows_any_field = spec["preserveUnknownFields"] == true || schema.is_null();
-            let schema = if allows_any_field {
-                json!({})
-            } else {
-                schema.clone()
-            };
-            self.declared.insert(target, schema);
+            let mut schema = version["schema"]["openAPIV3Schema"].clone();
+            if spec["preserveUnknownFields"] == true || !schema.is_object() {
+                schema = json!({});
+            }
+            let (group, version, kind) = (&target.group, &target.version, &spec["names"]["kind"]);
+            let mark = json!({"group": group, "version": version, "kind": kind});
+            schema[MARK] = json!([mark]);
+            let path = format!("/{}/{}", group_version_path(&target), target.resource);
+            self.documents.push(json!({
+                "paths": {path: {"get": {MARK: mark}}},
+                "components": {"schemas": {"declared": schema}},
+            }));
         }
     }
 
@@ -89,21 +94,21 @@ impl Schemas {
     /// a rule set watches.
     pub(super) fn read_from_cluster(
         &mut self,
-        targets: &BTreeSet<Gvr>,
+        targets: &BTreeSet<&Gvr>,
         cluster: &Connect,
     ) -> Result<(), String> {
         let fetched = async { self.fetch(targets, cluster).await.map_err(Problem::Other) };
         crate::in_runtime(fetched).map_err(|error| error.to_string())
     }
 
-    async fn fetch(&mut self, targets: &BTreeSet<Gvr>, cluster: &Connect) -> Result<(), String> {
+    async fn fetch(&mut self, targets: &BTreeSet<&Gvr>, cluster: &Connect) -> Result<(), String> {
         let server = cluster.open().await.map_err(|error| error.to_string())?;
         let get = async |path: &str| {
             let answer = server.get::<Value>(path).await;
             answer.map_err(|error| format!("{path}: {error}"))
         };
         let index = get("/openapi/v3").await?;
-        let versions: BTreeSet<String> = targets.iter().map(group_version_path).collect();
+        let versions: BTreeSet<String> = targets.iter().map(|it| group_version_path(it)).collect();
         for version in versions {
             let url = index["paths"][&version]["serverRelativeURL"].as_str();
             if let Some(url) = url {
@@ -115,12 +120,6 @@ impl Schemas {
 
     /// Returns the schema of the objects of `target`. None if no schema of the resource was read.
     pub(super) fn find(&self, target: &Gvr) -> Option<ResourceSchema<'_>> {
-        if let Some(schema) = self.declared.get(target) {
-            return Some(ResourceSchema {
-                document: &Value::Null,
-                schema,
-            });
-        }
         self.documents
             .iter()
             .find_map(|document| find_in_document(document, target))
@@ -137,28 +136,20 @@ fn group_version_path(target: &Gvr) -> String {
 }
 
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<ResourceSchema<'s>> {
-    // 1. Find the kind of the resource: the field `x-kubernetes-group-version-kind` in the
-    //    description of the resource's URL path.
-    // 2. Find the schema of this kind. In a schema, `x-kubernetes-group-version-kind` is a list.
-    const MARK: &str = "x-kubernetes-group-version-kind";
+    // 1. Find the kind of the resource in the description of the resource's URL path.
+    // 2. Find the schema of this kind. It has a list of kinds. A schema with several kinds describes
+    //    request options or watch events, such as `DeleteOptions`.
     let prefix = format!("/{}/", group_version_path(target));
     let suffix = format!("/{}", target.resource);
     let mut paths = document["paths"].as_object()?.iter();
-    let kind = paths.find_map(|(path, item)| {
+    let mark = paths.find_map(|(path, item)| {
         let is_of_target = path.starts_with(&prefix) && path.ends_with(&suffix);
-        is_of_target.then(|| item["get"][MARK]["kind"].as_str())?
+        is_of_target.then(|| item["get"].get(MARK))?
     })?;
     let schemas = document.pointer("/components/schemas");
     let schemas = schemas.or_else(|| document.get("definitions"))?;
-    let schema = schemas.as_object()?.values().find(|schema| {
-        // A schema with several kinds is left out, because it describes request options or watch
-        // events, such as `DeleteOptions`.
-        let marks = schema[MARK].as_array().map(Vec::as_slice);
-        matches!(marks, Some([mark])
-            if mark["group"] == target.group.as_str()
-                && mark["version"] == target.version.as_str()
-                && mark["kind"] == kind)
-    })?;
+    let mut schemas = schemas.as_object()?.values();
+    let schema = schemas.find(|it| it[MARK].as_array().is_some_and(|it| *it == [mark.clone()]))?;
     Some(ResourceSchema { document, schema })
 }
 
@@ -201,7 +192,7 @@ mod tests {
     fn the_schema_in_a_crd_gives_types_and_missing_fields() {
         let mut schemas = Schemas::default();
         schemas.declare(&json!({"kind": "CustomResourceDefinition", "spec": {
-            "group": "x.io", "names": {"plural": "cows"}, "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
+            "group": "x.io", "names": {"plural": "cows", "kind": "Cow"}, "versions": [{"name": "v1", "schema": {"openAPIV3Schema": {
                 "type": "object",
                 "properties": {
                     "metadata": {"type": "object"},

@@ -11,24 +11,22 @@
 //!   is true. The start of an operation is known only if its rule computes the start (`startedAt`).
 
 use super::explain::explain;
-use super::input::{FoundObject, Input};
-use super::rule_sets;
+use super::input::{FoundObject, read_objects};
+use super::rule_sets::RuleFiles;
 use crate::clock;
 use crate::operation::subject_path;
 use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::plain_text::one_line;
 use crate::problem::Problem;
-use ifo_api::live::{State, SubjectReference};
-use ifo_api::metadata::Time;
+use ifo_api::live::SubjectReference;
 use ifo_api::{Gvr, Text};
 use ifo_cel::Doc;
 use ifo_client::manifest::Object;
-use ifo_client::offline_kinds::KnownKinds;
-use ifo_engine::detect::{Evaluation, Finding, evaluate};
+use ifo_engine::detect::{Evaluation, Finding, RuleValues, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
-use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -51,10 +49,8 @@ Examples:
   kubectl ifo rules test my-rules.yaml --objects vm.yaml --explain
   kubectl get vm -A -o yaml | kubectl ifo rules test my-rules.yaml --objects -")]
 pub(crate) struct RulesTestArgs {
-    /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
-    /// kustomization.yaml), `-` for standard input
-    #[arg(required = true, value_name = "RULES")]
-    rules: Vec<PathBuf>,
+    #[command(flatten)]
+    rules: RuleFiles,
     /// Objects: manifests, lists, folders such as a must-gather, `-` for standard input
     #[arg(long, required = true, num_args = 1.., value_name = "FILES")]
     objects: Vec<PathBuf>,
@@ -73,64 +69,16 @@ pub(crate) struct RulesTestArgs {
     output: Format,
 }
 
-#[derive(Debug, Serialize)]
-struct Results {
-    results: Vec<ObjectResult>,
-}
-
 /// The result for one object.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ObjectResult {
-    source: String,
+struct ObjectResult<'a> {
+    found: &'a FoundObject,
     subject: SubjectReference,
-    operations: Vec<DetectedOperation>,
-    /// The expressions that failed, with their errors.
+    /// None if no rule set watches the resource of the object.
+    evaluation: Option<Evaluation>,
+    /// The expressions that failed, and what differs from the annotation [`EXPECT_ANNOTATION`].
     failures: Vec<String>,
-    /// The operations in the annotation `ifo.kubevirt.io/expect`. None without `--expect`, or if
-    /// the object does not have the annotation.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    expected: Option<BTreeSet<String>>,
-    /// The reason why each rule detects its operation, or why not. None without `--explain`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    explanations: Option<Vec<String>>,
-    /// True if a rule set watches the resource of the object.
-    #[serde(skip)]
-    targeted: bool,
-}
-
-/// Returns the reference to `object`, without its owners.
-fn subject_of(object: &Object) -> SubjectReference {
-    SubjectReference {
-        api_version: object.api_version.as_str().into(),
-        kind: object.kind.as_str().into(),
-        name: object.name.as_str().into(),
-        namespace: object.namespace.as_deref().map(Text::from),
-        uid: object.uid().map(Text::from),
-        ..SubjectReference::default()
-    }
-}
-
-/// An operation that a rule detects on an object.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct DetectedOperation {
-    operation: String,
-    item: Option<String>,
-    rule_set: String,
-    component: String,
-    state: State,
-    reason: String,
-    message: String,
-    progress: Option<u8>,
-    started: Option<Time>,
-    labels: BTreeMap<String, String>,
-}
-
-impl DetectedOperation {
-    fn name(&self) -> String {
-        name_with_item(&self.operation, self.item.as_deref())
-    }
+    /// The reason why each rule detects its operation, or why not. Empty without `--explain`.
+    explanations: Vec<String>,
 }
 
 /// The annotation with the operations that the rules are expected to detect on an object. The value
@@ -140,120 +88,144 @@ impl DetectedOperation {
 const EXPECT_ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
 /// Evaluates the rules on all objects, and prints the results. Returns true if all files could be
-/// read, all rule sets are valid, and no expression failed. With `--expect`, [`compare`] must also
-/// return true.
+/// read, all rule sets are valid, and no expression failed. With `--expect`, at least one object must
+/// have an expectation, and each expectation must be met.
 pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
-    let mut rules = Input::read(&args.rules);
-    let loaded = rule_sets::load(&mut rules);
-    let objects = Input::read(&args.objects);
-    let is_readable = rules.report() & objects.report();
-    if loaded.is_empty() {
+    let Some(rules) = args.rules.load() else {
         return Ok(false);
-    }
-    let books: BTreeMap<Gvr, Arc<RuleBook>> = rule_sets::by_target(&loaded)
-        .into_iter()
-        .map(|(target, sets)| {
-            let book = rule_sets::book(&target, "", true, &sets);
-            (target, book)
-        })
-        .collect();
-    let all = rules.objects.iter().chain(&objects.objects);
-    let kinds = KnownKinds::of(all.map(|found| &found.object)).with_targets(books.keys());
+    };
+    let (found, is_readable) = read_objects(&args.objects);
+    let mut is_successful = rules.is_valid && is_readable;
+    let kinds = rules.kinds(&found);
+    let resource = |it: &FoundObject| kinds.resource(&it.object.api_version, &it.object.kind);
+    let resources: Vec<Gvr> = found.iter().map(resource).collect();
+    let objects = resources.iter().zip(found.iter().map(|it| &it.object));
+    let books = rules.books(&objects.collect::<Vec<_>>());
     let now = args.now.unwrap_or_else(clock::now);
-    let found = objects.objects.iter();
-    let results: Vec<ObjectResult> = found
-        .map(|found| {
-            let target = kinds.resource(&found.object.api_version, &found.object.kind);
-            result(found, books.get(&target), args, now)
-        })
-        .collect();
-    let as_expected = !args.expect || compare(&results);
-    let failed = results.iter().filter(|it| !it.failures.is_empty());
-    for result in failed.clone() {
-        let (source, subject) = (&result.source, subject_path(&result.subject));
-        for failure in &result.failures {
+    let results = found.iter().zip(&resources);
+    let results = results.map(|(found, resource)| result(found, books.get(resource), args, now));
+    let results: Vec<ObjectResult<'_>> = results.collect();
+    for ObjectResult {
+        found,
+        subject,
+        failures,
+        ..
+    } in &results
+    {
+        for failure in failures {
+            let (source, subject) = (&found.source, subject_path(subject));
             complain("error", format!("{source}: {subject}: {failure}"));
+            is_successful = false;
         }
     }
-    let has_failures = failed.count() > 0;
-    match args.output {
-        Format::Table => print_table(&results)?,
-        format => print_value(&Results { results }, format)?,
+    if args.expect && !found.iter().any(|it| expected(&it.object).is_some()) {
+        let why = "no object has the annotation ifo.kubevirt.io/expect, so nothing was compared";
+        complain("error", format!("--expect: {why}"));
+        is_successful = false;
     }
-    Ok(is_readable && !has_failures && as_expected)
+    if args.output.is_table() {
+        print_table(&results)?;
+    } else {
+        let results: Vec<Value> = results.iter().map(ObjectResult::document).collect();
+        print_value(&json!({"results": results}), args.output)?;
+    }
+    Ok(is_successful)
 }
 
-fn result(
-    found: &FoundObject,
+/// Evaluates the rules of `book` on an object. `book` is None if no rule set watches the object.
+fn result<'a>(
+    found: &'a FoundObject,
     book: Option<&Arc<RuleBook>>,
     args: &RulesTestArgs,
     now: Timestamp,
-) -> ObjectResult {
+) -> ObjectResult<'a> {
     let object = &found.object;
     let mut result = ObjectResult {
-        source: found.source.clone(),
-        subject: subject_of(object),
-        operations: Vec::new(),
+        found,
+        subject: SubjectReference {
+            api_version: object.api_version.as_str().into(),
+            kind: object.kind.as_str().into(),
+            name: object.name.as_str().into(),
+            namespace: object.namespace.as_deref().map(Text::from),
+            uid: object.uid().map(Text::from),
+            ..SubjectReference::default()
+        },
+        evaluation: None,
         failures: Vec::new(),
-        expected: args.expect.then(|| expected(object)).flatten(),
-        explanations: args.explain.then(Vec::new),
-        targeted: book.is_some(),
+        explanations: Vec::new(),
     };
-    let Some(book) = book else { return result };
-    let json = object.json.to_string();
-    let doc = Doc::parse(json.as_bytes(), &book.projection).map_err(|error| error.to_string());
-    let evaluated = doc.and_then(|doc| {
-        let evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
-        if let Some(explanations) = &mut result.explanations {
-            let namespace = object.namespace.as_deref();
-            *explanations = explain(book, &doc, namespace, &evaluation.unselected, now);
+    if let Some(book) = book {
+        let json = object.json.to_string();
+        match Doc::parse(json.as_bytes(), &book.projection) {
+            Ok(doc) => result.evaluate(book, &doc, now, args.explain),
+            Err(error) => result.failures.push(error.to_string()),
         }
-        Ok(evaluation)
-    });
-    match evaluated {
-        Ok(evaluation) => add_evaluation(&mut result, &evaluation),
-        Err(error) => result.failures.push(error),
+    }
+    if let Some(expected) = expected(object).filter(|_| args.expect) {
+        let detected: BTreeSet<String> = result.detected().map(|it| name(it.0)).collect();
+        if detected != expected {
+            let (expected, detected) = (list(expected), list(detected));
+            let difference = format!("expected {expected}; found {detected}");
+            result.failures.push(difference);
+        }
     }
     result
 }
 
-/// Adds the detected operations and the failed expressions to a result.
-fn add_evaluation(result: &mut ObjectResult, evaluation: &Evaluation) {
-    let found = evaluation.findings.iter();
-    let found = found.filter_map(operation);
-    result.operations.extend(found);
-    let failures = evaluation.failures.iter();
-    result.failures.extend(failures.map(|it| {
-        let (rule_set, field, error) = (&it.rule_set, &it.field, &it.error);
-        format!("{rule_set}: {field}: {error}")
-    }));
-}
+impl ObjectResult<'_> {
+    fn evaluate(&mut self, book: &RuleBook, doc: &Doc<'_>, now: Timestamp, explains: bool) {
+        let evaluation = match evaluate(book, doc, now, &()) {
+            Ok(evaluation) => evaluation,
+            Err(error) => return self.failures.push(error.to_string()),
+        };
+        if explains {
+            let namespace = self.subject.namespace.as_deref();
+            self.explanations = explain(book, doc, namespace, &evaluation.unselected, now);
+        }
+        let failures = evaluation.failures.iter();
+        self.failures.extend(failures.map(|it| {
+            let (rule_set, field, error) = (&it.rule_set, &it.field, &it.error);
+            format!("{rule_set}: {field}: {error}")
+        }));
+        self.evaluation = Some(evaluation);
+    }
 
-/// Returns the operation that a rule detects. None in two cases:
-///
-/// - The rule failed. Failures are reported separately.
-/// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
-///   that is already in flight. A single object does not show whether the operation is in flight.
-fn operation(finding: &Finding) -> Option<DetectedOperation> {
-    let values = finding.values.as_ref();
-    let values = values.filter(|values| !values.only_continues)?;
-    let name = finding.operation.to_string();
-    let reason = values.shown.reason.as_deref().unwrap_or(&name);
-    let labels = values.shown.labels.iter();
-    Some(DetectedOperation {
-        reason: reason.to_owned(),
-        operation: name,
-        item: finding.item.as_deref().map(str::to_owned),
-        rule_set: finding.rule_set.name.to_string(),
-        component: finding.rule_set.component.to_string(),
-        state: values.state,
-        message: values.shown.message.to_string(),
-        progress: values.shown.progress,
-        started: values.started.map(Time),
-        labels: labels
-            .map(|(key, value)| (key.to_string(), value.to_string()))
-            .collect(),
-    })
+    /// Returns the operations that rules detect, except in two cases:
+    ///
+    /// - The rule failed. Failures are reported separately.
+    /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
+    ///   that is already in flight. A single object does not show whether the operation is in flight.
+    fn detected(&self) -> impl Iterator<Item = (&Finding, &RuleValues)> {
+        let findings = self.evaluation.iter().flat_map(|it| &it.findings);
+        let detected = findings.filter_map(|it| Some((it, it.values.as_ref()?)));
+        detected.filter(|(_, values)| !values.only_continues)
+    }
+
+    /// Returns the JSON and YAML form.
+    fn document(&self) -> Value {
+        let operations = self.detected().map(|(finding, values)| {
+            let shown = &values.shown;
+            json!({
+                "operation": finding.operation,
+                "item": finding.item,
+                "ruleSet": finding.rule_set.name,
+                "component": finding.rule_set.component,
+                "state": values.state,
+                "reason": shown.reason.as_ref().unwrap_or(&finding.operation),
+                "message": shown.message,
+                "progress": shown.progress,
+                "started": values.started,
+                "labels": shown.labels,
+            })
+        });
+        json!({
+            "source": self.found.source,
+            "subject": self.subject,
+            "operations": operations.collect::<Vec<_>>(),
+            "failures": self.failures,
+            "explanations": self.explanations,
+        })
+    }
 }
 
 /// Returns the operations in the annotation of `object`. None if the object does not have the
@@ -265,71 +237,43 @@ fn expected(object: &Object) -> Option<BTreeSet<String>> {
     Some(names.map(str::to_owned).collect())
 }
 
+fn list(names: BTreeSet<String>) -> String {
+    let names: Vec<String> = names.into_iter().collect();
+    if names.is_empty() {
+        "nothing".to_owned()
+    } else {
+        names.join(", ")
+    }
+}
+
+fn name(finding: &Finding) -> String {
+    name_with_item(&finding.operation, finding.item.as_deref())
+}
+
 /// Formats an operation as in the annotation: `Migrating` or `Importing/disk-0`.
 pub(super) fn name_with_item(operation: &str, item: Option<&str>) -> String {
     let item = item.map(|it| format!("/{it}")).unwrap_or_default();
     format!("{operation}{item}")
 }
 
-/// Compares the operations of each object with the annotation `ifo.kubevirt.io/expect` of the
-/// object. Objects without the annotation are skipped. Prints each difference. Returns true if at
-/// least one object was compared, and nothing was printed.
-fn compare(results: &[ObjectResult]) -> bool {
-    let list = |names: &BTreeSet<String>| {
-        if names.is_empty() {
-            return "nothing".to_owned();
-        }
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        names.join(", ")
-    };
-    let mut compared = 0;
-    let mut is_as_expected = true;
-    for result in results {
-        let Some(expected) = &result.expected else {
-            continue;
-        };
-        compared += 1;
-        let found: BTreeSet<String> = result
-            .operations
-            .iter()
-            .map(DetectedOperation::name)
-            .collect();
-        if found != *expected {
-            is_as_expected = false;
-            let at = format!("{}: {}", result.source, subject_path(&result.subject));
-            let (expected, found) = (list(expected), list(&found));
-            complain("error", format!("{at}: expected {expected}; found {found}"));
-        }
-    }
-    if compared == 0 {
-        complain(
-            "error",
-            "--expect: no object has the annotation ifo.kubevirt.io/expect, so nothing was compared",
-        );
-    }
-    is_as_expected && compared > 0
-}
-
-fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
-    let targeted: Vec<&ObjectResult> = results.iter().filter(|result| result.targeted).collect();
+fn print_table(results: &[ObjectResult<'_>]) -> Result<(), Problem> {
     let mut rows = Vec::new();
-    for result in &targeted {
+    for result in results {
         let subject = subject_path(&result.subject);
-        if let Some(explanations) = &result.explanations {
-            let lines = explanations.join("\n");
+        if !result.explanations.is_empty() {
+            let lines = result.explanations.join("\n");
             print(format!("{}\n{lines}\n", one_line(&subject)))?;
         }
-        rows.extend(result.operations.iter().map(|operation| {
-            let started = operation.started.map(|it| it.0.to_string());
-            let progress = operation.progress.map(|it| format!("{it}%"));
+        rows.extend(result.detected().map(|(finding, values)| {
+            let progress = values.shown.progress.map(|it| format!("{it}%"));
             [
                 subject.clone(),
-                operation.name(),
-                operation.state.name().to_owned(),
+                name(finding),
+                values.state.name().to_owned(),
                 progress.unwrap_or_default(),
-                started.unwrap_or_default(),
-                operation.rule_set.clone(),
-                operation.message.clone(),
+                values.started.map(|it| it.to_string()).unwrap_or_default(),
+                finding.rule_set.name.to_string(),
+                values.shown.message.to_string(),
             ]
         }));
     }
@@ -345,14 +289,9 @@ fn print_table(results: &[ObjectResult]) -> Result<(), Problem> {
         ];
         print(table(header, &rows))?;
     }
-    let watched = targeted.len();
-    let operations: usize = results.iter().map(|result| result.operations.len()).sum();
-    let others = results.len() - watched;
-    complain(
-        "note",
-        format!(
-            "operations: {operations}; objects that rule sets watch: {watched}; other objects: {others}"
-        ),
-    );
+    let watched = results.iter().filter(|it| it.evaluation.is_some()).count();
+    let (operations, others) = (rows.len(), results.len() - watched);
+    let counts = format!("operations: {operations}; objects that rule sets watch: {watched}");
+    complain("note", format!("{counts}; other objects: {others}"));
     Ok(())
 }

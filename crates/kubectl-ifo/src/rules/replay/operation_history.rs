@@ -7,14 +7,14 @@
 use super::recorded_time::TimeScale;
 use crate::operation::{InFlightOperation, OperationFacts as _, subject_path};
 use crate::rules::test_command::name_with_item;
-use ifo_api::Key;
 use ifo_api::live::{State, SubjectReference};
+use ifo_api::{Key, Text};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
 use ifo_engine::replay::ReplayObserver;
 use ifo_engine::track::Write;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// Largest number of failures that are reported. Further failures are left out.
@@ -28,7 +28,7 @@ pub(super) struct OperationHistory {
     started: f64,
     /// The states that the server would show, with their times in seconds of the stream. The list is
     /// not empty.
-    states: Vec<(f64, Arc<InFlightOperation>)>,
+    pub(super) states: Vec<(f64, Arc<InFlightOperation>)>,
 }
 
 impl OperationHistory {
@@ -122,11 +122,12 @@ fn is_settling(operation: &InFlightOperation) -> bool {
 /// Receives the results of a replay, and records the failures and the operations.
 pub(super) struct Recorder {
     scale: TimeScale,
-    /// The failed expressions, each with the first object on which it failed with this message.
-    failures: Vec<String>,
+    /// The failed expressions (rule set, field and error), each with the first object on which it
+    /// failed.
+    failures: BTreeMap<(Text, String, String), String>,
     operations: Vec<OperationHistory>,
-    /// The operations that the server would show now: the index in `operations`, and the object.
-    open: HashMap<Key, (usize, ifo_api::Object)>,
+    /// The operations that the server would show now, by their index in `operations`.
+    open: HashMap<Key, usize>,
     /// True after the end of the stream. From then on, only debounce periods end, and no operation
     /// appears.
     closed: bool,
@@ -136,7 +137,7 @@ impl Recorder {
     pub(super) fn new(scale: TimeScale) -> Self {
         Self {
             scale,
-            failures: Vec::new(),
+            failures: BTreeMap::new(),
             operations: Vec::new(),
             open: HashMap::new(),
             closed: false,
@@ -163,72 +164,53 @@ impl Recorder {
         }
         self.operations
             .sort_by(|a, b| a.started.total_cmp(&b.started));
-        (self.operations, self.failures)
-    }
-
-    /// Returns the start of an operation that appears at `t`, in seconds of the stream. The start in
-    /// the object has only whole seconds. So the time `t` is more exact, if it is in this second. If
-    /// the operation appears in the following second, the result is the end of the second of the
-    /// start.
-    fn started(&self, operation: &InFlightOperation, t: f64) -> f64 {
-        let second_of_t = self.scale.at(t).wall.as_second();
-        let created = operation.started();
-        if created.as_second() >= second_of_t {
-            return t;
-        }
-        let second_start = self.scale.seconds_at_wall(created);
-        let second_end = second_start + 1.0;
-        if t < second_end + 1.0 {
-            t.min(second_end)
-        } else {
-            second_start
-        }
+        let failures = self.failures.into_iter();
+        let failures = failures.map(|((rule_set, field, error), subject)| {
+            format!("{rule_set}: {field}: {subject}: {error}")
+        });
+        (self.operations, failures.collect())
     }
 }
 
 impl ReplayObserver for Recorder {
     fn evaluated(&mut self, evaluation: &Evaluation) {
         for failure in &evaluation.failures {
-            let begin = format!("{}: {}: ", failure.rule_set, failure.field);
-            let end = format!(": {}", failure.error);
-            let mut reported = self.failures.iter();
-            let is_reported = reported.any(|it| it.starts_with(&begin) && it.ends_with(&end));
-            if !is_reported && self.failures.len() < MAX_FAILURES {
-                let subject = evaluation.subject.path();
-                self.failures.push(format!("{begin}{subject}{end}"));
+            let (rule_set, field) = (failure.rule_set.clone(), failure.field.clone());
+            let failure = (rule_set, field, failure.error.to_string());
+            if self.failures.len() < MAX_FAILURES {
+                let subject = || evaluation.subject.path();
+                self.failures.entry(failure).or_insert_with(subject);
             }
         }
     }
 
     fn changed(&mut self, change: Write, at: ClockReading) {
-        let (key, object) = match change {
-            Write::Put { key, object } => (key, object),
+        let (key, operation) = match change {
+            Write::Put { key, object } => (key, object.operation().cloned()),
             Write::Delete { key } => {
                 self.open.remove(&key);
                 return;
             }
         };
-        let Some(operation) = object.operation().cloned() else {
-            return;
-        };
+        // The replay also writes records of completed operations.
+        let Some(operation) = operation else { return };
         let t = self.scale.seconds_at_steady(at.steady);
-        match self.open.get_mut(&key) {
-            None if self.closed => {}
-            None => {
-                let started = self.started(&operation, t);
-                let states = vec![(t, operation)];
-                self.open.insert(key, (self.operations.len(), object));
-                self.operations.push(OperationHistory { started, states });
-            }
+        if let Some(index) = self.open.get(&key) {
+            let history = &mut self.operations[*index];
             // A watch sends no event for an unchanged object.
-            Some((_, before)) if *before == object => {}
-            Some((index, before)) => {
-                *before = object;
-                let history = &mut self.operations[*index];
-                if !self.closed || is_settling(history.last()) {
-                    history.states.push((t, operation));
-                }
+            let is_changed = *history.last() != *operation;
+            if is_changed && (!self.closed || is_settling(history.last())) {
+                history.states.push((t, operation));
             }
+        } else if !self.closed {
+            // The start in the object has only whole seconds. So the time `t` is more exact, if it is
+            // in this second. If it is in the following second, the end of this second is used.
+            let second = self.scale.seconds_at_wall(operation.started());
+            let end = second + 1.0;
+            let started = if t < end + 1.0 { t.min(end) } else { second };
+            let states = vec![(t, operation)];
+            self.open.insert(key, self.operations.len());
+            self.operations.push(OperationHistory { started, states });
         }
     }
 }

@@ -15,10 +15,8 @@ use std::time::{Duration, Instant};
 pub(super) struct TimeScale {
     /// Time of the first event, in seconds of the stream ([`RecordedEvent::t`]).
     first: f64,
-    /// Time of the first event on the steady clock.
-    start: Instant,
-    /// Time of the first event on the wall clock.
-    wall: Timestamp,
+    /// Clock times of the first event.
+    pub(super) begin: ClockReading,
 }
 
 impl TimeScale {
@@ -33,23 +31,15 @@ impl TimeScale {
     /// If no object contains a timestamp, the first event is at 1970-01-01T00:00:00Z.
     pub(super) fn of(events: &[RecordedEvent]) -> Self {
         let first = events.first().map_or(0.0, |event| event.t);
-        let wall = events
-            .iter()
-            .filter_map(|event| {
-                let written = newest(&event.object.json)?;
-                written.checked_sub(duration(event.t - first)).ok()
-            })
-            .max();
-        Self {
-            first,
-            start: Instant::now(),
-            wall: wall.unwrap_or(Timestamp::UNIX_EPOCH),
-        }
-    }
-
-    /// Returns the clock times of the first event.
-    pub(super) fn first(&self) -> ClockReading {
-        self.at(self.first)
+        let earliest = events.iter().filter_map(|event| {
+            let passed = SignedDuration::try_from_secs_f64(event.t - first).unwrap_or_default();
+            newest(&event.object.json)?.checked_sub(passed).ok()
+        });
+        let begin = ClockReading {
+            wall: earliest.max().unwrap_or(Timestamp::UNIX_EPOCH),
+            steady: Instant::now(),
+        };
+        Self { first, begin }
     }
 
     /// Converts `t` seconds of the stream to clock times.
@@ -57,19 +47,23 @@ impl TimeScale {
         let passed = Duration::try_from_secs_f64(t - self.first).unwrap_or_default();
         let signed = SignedDuration::try_from(passed).unwrap_or_default();
         ClockReading {
-            wall: self.wall.checked_add(signed).unwrap_or(Timestamp::MAX),
-            steady: self.start + passed,
+            wall: self
+                .begin
+                .wall
+                .checked_add(signed)
+                .unwrap_or(Timestamp::MAX),
+            steady: self.begin.steady + passed,
         }
     }
 
     /// Converts a time on the steady clock to seconds of the stream, rounded to a millisecond.
     pub(super) fn seconds_at_steady(&self, steady: Instant) -> f64 {
-        round(self.first + (steady - self.start).as_secs_f64())
+        round(self.first + (steady - self.begin.steady).as_secs_f64())
     }
 
     /// Converts a time on the wall clock to seconds of the stream, rounded to a millisecond.
     pub(super) fn seconds_at_wall(&self, wall: Timestamp) -> f64 {
-        round(self.first + wall.duration_since(self.wall).as_secs_f64())
+        round(self.first + wall.duration_since(self.begin.wall).as_secs_f64())
     }
 }
 
@@ -77,22 +71,15 @@ fn round(seconds: f64) -> f64 {
     (seconds * 1e3).round() / 1e3
 }
 
-fn duration(seconds: f64) -> SignedDuration {
-    SignedDuration::try_from_secs_f64(seconds).unwrap_or_default()
-}
-
 /// Returns the newest timestamp in the metadata of an object: the time of its creation, or of a
 /// write in `managedFields`. None if the metadata contains no timestamp.
 fn newest(object: &Value) -> Option<Timestamp> {
-    let metadata = object.get("metadata")?;
-    let time = |value: &Value| value.as_str()?.parse().ok();
-    let fields = metadata.get("managedFields").and_then(Value::as_array);
-    let managed = fields
-        .into_iter()
-        .flatten()
-        .filter_map(|field| time(field.get("time")?));
-    let created = metadata.get("creationTimestamp").and_then(time);
-    managed.chain(created).max()
+    let metadata = &object["metadata"];
+    let managed = metadata["managedFields"].as_array().into_iter().flatten();
+    let times = managed
+        .map(|it| &it["time"])
+        .chain([&metadata["creationTimestamp"]]);
+    times.filter_map(|it| it.as_str()?.parse().ok()).max()
 }
 
 #[cfg(test)]
@@ -113,7 +100,7 @@ mod tests {
         assert!(faults.is_empty(), "{faults:?}");
         let scale = TimeScale::of(&events);
         let wall = |text: &str| text.parse::<Timestamp>().expect("a time");
-        assert_eq!(scale.first().wall, wall("2026-11-21T10:00:00.5Z"));
+        assert_eq!(scale.begin.wall, wall("2026-11-21T10:00:00.5Z"));
         assert_eq!(scale.at(12.0).wall, wall("2026-11-21T10:00:02Z"));
         assert_eq!(
             scale.seconds_at_steady(scale.at(12.0).steady).to_string(),

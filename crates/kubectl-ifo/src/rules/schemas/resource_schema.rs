@@ -28,8 +28,7 @@ static ANY: LazyLock<Value> =
 /// The schema of the objects of a resource.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::rules) struct ResourceSchema<'s> {
-    /// The document to which references in the schema point. `Null` for the schema in a CRD, which
-    /// cannot contain references.
+    /// The document to which references in the schema point.
     pub(super) document: &'s Value,
     /// The schema itself.
     pub(super) schema: &'s Value,
