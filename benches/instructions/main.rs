@@ -21,7 +21,7 @@ use ifo::index::{self, Bounds, Rv};
 use ifo::telemetry::Metrics;
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Detector;
-use ifo_engine::rules::EvaluationTime;
+use ifo_engine::rules::{EvaluationInstant, EvaluationTime};
 use serde_json::Value;
 use std::hint::black_box;
 use std::path::PathBuf;
@@ -168,7 +168,10 @@ fn decode_and_evaluate() -> usize {
         wall: "2016-01-02T03:04:05Z".parse().expect("the text is a time"),
         steady: Instant::now(),
     };
-    let time = Arc::new(EvaluationTime::new(Instant::now));
+    let time = Arc::new(EvaluationTime::new(|| EvaluationInstant {
+        at: Instant::now(),
+        used: Duration::ZERO,
+    }));
     let metrics = Arc::new(Metrics::new());
     let mut detector = Detector::new(shared::virtual_machines(), metrics).with_time(time);
     detector.reset();

@@ -14,7 +14,7 @@ use crate::persist::UnsyncedRuleSets;
 use crate::rules::{Controller, Inputs, Outputs, SyncState, compile_on_thread};
 use crate::tracker_task::{ActivityWriter, send_gaps};
 use aggregated_apiserver::serve::Readiness;
-use ifo_engine::rules::EvaluationTime;
+use ifo_engine::rules::{EvaluationInstant, EvaluationTime};
 use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings};
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,9 +66,10 @@ impl ServerPipeline {
             metrics: self.shared.metrics.clone(),
             resync: common.resync,
             stored_bytes: Arc::default(),
-            time: Arc::new(
-                EvaluationTime::new(clock::steady).with_processor_time(clock::processor_time),
-            ),
+            time: Arc::new(EvaluationTime::new(|| EvaluationInstant {
+                at: clock::steady(),
+                used: clock::processor_time(),
+            })),
         };
         term.tasks.start("supervisor", supervisor.run(published));
         let gaps = send_gaps(self.shared.read_gaps(), term.tracker.clone());

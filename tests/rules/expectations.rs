@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// first difference. If `only` contains an operation, compares only the results for this operation.
 pub fn judge(book: &RuleBook, fixture: &Fixture, only: Option<&str>) -> Result<(), String> {
     let evaluation = evaluation(book, &fixture.object);
-    if let Some(failure) = evaluation.failures.first() {
-        return Err(format!("{} failed: {}", failure.field, failure.error));
+    if let Some((_, failure)) = evaluation.failures.first() {
+        return Err(format!("{} failed: {}", failure.what, failure.error));
     }
     let is_compared = |name: &str| only.is_none_or(|only| operation_name(name) == only);
     let found = values_by_name(&evaluation);

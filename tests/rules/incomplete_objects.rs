@@ -131,8 +131,8 @@ fn no_rule_fails_on_zeros_or_missing_fields() {
         for fixture in shipped.fixtures() {
             for (what, object) in variants(&fixture.object) {
                 count += 1;
-                for failure in evaluation(&book, &object).failures {
-                    let failure = format!("{} {}", failure.field, failure.error);
+                for (_, failure) in evaluation(&book, &object).failures {
+                    let failure = format!("{} {}", failure.what, failure.error);
                     let place = format!("{} with {what}", fixture.place);
                     failures.entry(failure).or_insert(place);
                 }

@@ -50,9 +50,6 @@ impl Scope {
 struct ScopeState {
     /// The operations of the scope with the phase `Active`, sorted by their start.
     operations: BTreeSet<(Timestamp, Key)>,
-    /// True if the scope exists in the cluster even without operations: a namespace, a node, a
-    /// component of a rule set, or the cluster.
-    exists: bool,
     /// The activity that clients see.
     shown: Option<Arc<Activity>>,
 }
@@ -61,13 +58,14 @@ struct ScopeState {
 #[derive(Debug)]
 pub struct Activities {
     cluster_namespace: Text,
+    /// The scopes that exist in the cluster even without operations: namespaces, nodes, the components
+    /// of rule sets, and the cluster.
+    existing: BTreeSet<Scope>,
     scopes: BTreeMap<Scope, ScopeState>,
     /// The operations in flight.
     in_flight: HashMap<Key, Arc<InFlightOperation>>,
-    /// The nodes that have an activity only because operations name them.
-    unlisted_nodes: BTreeSet<Text>,
-    /// True if an operation was not counted for a node, because of [`MAX_UNLISTED_NODES`].
-    has_uncounted_nodes: bool,
+    /// Number of nodes that have an activity only because operations name them.
+    unlisted_nodes: usize,
     gaps: Arc<Gaps>,
     /// The scopes that have changed since they were last compared with the activities that clients
     /// see.
@@ -86,15 +84,14 @@ impl Activities {
     ) -> Self {
         let mut activities = Self {
             cluster_namespace,
+            existing: BTreeSet::from([Scope::Cluster]),
             scopes: BTreeMap::new(),
             in_flight: HashMap::new(),
-            unlisted_nodes: BTreeSet::new(),
-            has_uncounted_nodes: false,
+            unlisted_nodes: 0,
             gaps: Arc::default(),
-            changed: BTreeSet::new(),
+            changed: BTreeSet::from([Scope::Cluster]),
             outdated: BTreeSet::new(),
         };
-        activities.set_exists(Scope::Cluster, true);
         for (key, object) in index {
             match object {
                 Object::Operation(operation) => activities.set_operation(key, Some(operation)),
@@ -115,11 +112,10 @@ impl Activities {
             _ => Scope::Namespace(namespace.into()),
         };
         self.changed.insert(scope.clone());
-        let state = self.scopes.entry(scope).or_default();
-        state.shown = Some(shown.clone());
         // A namespace or a node that no longer exists is removed when the leader has read the
         // namespaces and the nodes.
-        state.exists = true;
+        self.existing.insert(scope.clone());
+        self.scopes.entry(scope).or_default().shown = Some(shown.clone());
     }
 
     /// Records a write of the tracker. The caller must commit the result of [`Self::writes`]
@@ -174,12 +170,11 @@ impl Activities {
         let nodes = operation.status.nodes.iter();
         for node in nodes.filter(|node| labels::is_subdomain(node)) {
             let scope = Scope::Node(node.clone());
-            if !self.scopes.contains_key(&scope) {
-                if self.unlisted_nodes.len() >= MAX_UNLISTED_NODES {
-                    self.has_uncounted_nodes = true;
+            if !self.scopes.contains_key(&scope) && !self.existing.contains(&scope) {
+                if self.unlisted_nodes >= MAX_UNLISTED_NODES {
                     continue;
                 }
-                self.unlisted_nodes.insert(node.clone());
+                self.unlisted_nodes += 1;
             }
             self.count_in(scope, key, operation, add);
         }
@@ -212,36 +207,13 @@ impl Activities {
         operations.any(|(_, operation)| operation.status.state != State::Held)
     }
 
-    /// Counts all operations for their nodes again. This is necessary if nodes of the cluster have
-    /// become known after [`MAX_UNLISTED_NODES`] was reached.
-    fn recount_nodes(&mut self) {
-        if !std::mem::take(&mut self.has_uncounted_nodes) {
-            return;
-        }
-        for (key, operation) in self.in_flight.clone() {
-            self.count_nodes(&key, &operation, true);
-        }
-    }
-
     /// Sets the rule sets that may miss operations. The caller must first have recorded and
     /// committed all operations that were detected before a gap ended.
     pub fn set_gaps(&mut self, gaps: Arc<Gaps>) {
-        let components: Vec<(Scope, bool)> = self
-            .scopes
-            .keys()
-            .filter_map(|scope| match scope {
-                Scope::Component(name) => Some((scope.clone(), gaps.components.contains(name))),
-                _ => None,
-            })
-            .collect();
         // Before the rule sets have been read, it is not known which components exist.
         if gaps.rule_sets_are_read {
-            for (scope, exists) in components {
-                self.set_exists(scope, exists);
-            }
-        }
-        for component in &gaps.components {
-            self.set_exists(Scope::Component(component.clone()), true);
+            let components = gaps.components.iter().cloned().map(Scope::Component);
+            self.replace_existing(|it| matches!(it, Scope::Component(_)), components);
         }
         self.gaps = gaps;
         self.changed.extend(self.scopes.keys().cloned());
@@ -251,18 +223,21 @@ impl Activities {
     pub fn set_existing(&mut self, existing: &Existing) {
         match existing {
             Existing::Namespaces(namespaces) => {
-                let is_namespace = |scope: &Scope| matches!(scope, Scope::Namespace(_));
-                self.replace_existing(
-                    is_namespace,
-                    namespaces.keys().cloned().map(Scope::Namespace),
-                );
+                let names = namespaces.keys().cloned().map(Scope::Namespace);
+                self.replace_existing(|it| matches!(it, Scope::Namespace(_)), names);
             }
             Existing::Nodes(names) => {
-                let is_node = |scope: &Scope| matches!(scope, Scope::Node(_));
-                self.replace_existing(is_node, names.iter().cloned().map(Scope::Node));
+                let names = names.iter().cloned().map(Scope::Node);
+                self.replace_existing(|it| matches!(it, Scope::Node(_)), names);
+                let is_unlisted =
+                    |it: &&Scope| matches!(it, Scope::Node(_)) && !self.existing.contains(it);
+                self.unlisted_nodes = self.scopes.keys().filter(is_unlisted).count();
+                // Operations may name nodes that were not counted because of `MAX_UNLISTED_NODES`.
+                for (key, operation) in self.in_flight.clone() {
+                    self.count_nodes(&key, &operation, true);
+                }
             }
         }
-        self.recount_nodes();
     }
 
     /// Records that of the scopes that `is_of_sort` selects, only `existing` exist.
@@ -271,21 +246,11 @@ impl Activities {
         is_of_sort: fn(&Scope) -> bool,
         existing: impl Iterator<Item = Scope>,
     ) {
-        let existing: BTreeSet<Scope> = existing.collect();
-        let known = self.scopes.iter();
-        let known = known.filter(|(scope, state)| is_of_sort(scope) && state.exists);
-        let known: BTreeSet<Scope> = known.map(|(scope, _)| scope.clone()).collect();
-        for scope in known.symmetric_difference(&existing) {
-            self.set_exists(scope.clone(), existing.contains(scope));
-        }
-    }
-
-    fn set_exists(&mut self, scope: Scope, exists: bool) {
-        self.changed.insert(scope.clone());
-        if let (Scope::Node(name), true) = (&scope, exists) {
-            self.unlisted_nodes.remove(name);
-        }
-        self.scopes.entry(scope).or_default().exists = exists;
+        let others = self.existing.iter().filter(|it| !is_of_sort(it)).cloned();
+        let existing: BTreeSet<Scope> = others.chain(existing).collect();
+        let differing = self.existing.symmetric_difference(&existing);
+        self.changed.extend(differing.cloned());
+        self.existing = existing;
     }
 
     /// Returns the writes of all activities whose status or reason must change, for example because an
@@ -299,18 +264,20 @@ impl Activities {
         let mut writes = Vec::new();
         for scope in scopes {
             let key = self.key(&scope);
+            let exists = self.existing.contains(&scope);
+            if exists {
+                self.scopes.entry(scope.clone()).or_default();
+            }
             let Some(state) = self.scopes.get(&scope) else {
                 continue;
             };
-            if !state.exists && state.operations.is_empty() {
+            if !exists && state.operations.is_empty() {
                 if state.shown.is_some() {
                     writes.push(Write::Delete { key });
                 }
                 self.scopes.remove(&scope);
                 self.outdated.remove(&scope);
-                if let Scope::Node(name) = &scope {
-                    self.unlisted_nodes.remove(name);
-                }
+                self.unlisted_nodes -= usize::from(matches!(scope, Scope::Node(_)));
                 continue;
             }
             // Of an activity that stays busy, only the numbers change.

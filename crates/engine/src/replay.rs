@@ -7,14 +7,14 @@
 //! and through the replay, and compares every change.
 
 use crate::ClockReading;
-use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, Subject, labels_of_json};
+use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, labels_of_json};
 use crate::rules::RuleBook;
 use crate::track::{Message, Tracker, TrackerSettings, Write};
 use ifo_api::Text;
 use ifo_api::{Gvr, Source};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::SelectorExt as _;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,16 +60,9 @@ pub struct Replay<O> {
 struct ReplayedFeed {
     source: Source,
     detector: Detector,
-    /// Existing objects by namespace and name.
-    objects: BTreeMap<(Option<Text>, Text), ExistingObject>,
-}
-
-#[derive(Debug)]
-struct ExistingObject {
-    json: Vec<u8>,
-    /// True if the watch reports the object. A watch with a label selector reports only objects
-    /// whose labels match.
-    is_reported: bool,
+    /// The objects that the watch reports, by namespace and name. A watch with a label selector reports
+    /// only objects whose labels match.
+    reported: HashSet<(Option<Text>, Text)>,
 }
 
 impl<O: ReplayObserver> Replay<O> {
@@ -103,12 +96,16 @@ impl<O: ReplayObserver> Replay<O> {
         };
         self.tracker.advance(rules, self.now);
         for source in book.sources(&target) {
+            let mut detector = Detector::new(book.clone(), Arc::new(()));
+            let (reset, (synced, _)) = (detector.reset(), detector.synced());
             self.feeds.push(ReplayedFeed {
                 source,
-                detector: Detector::new(book.clone(), Arc::new(())),
-                objects: BTreeMap::new(),
+                detector,
+                reported: HashSet::new(),
             });
-            self.relist(self.feeds.len() - 1);
+            for event in [reset, synced] {
+                self.send_to_tracker(self.feeds.len() - 1, event);
+            }
         }
     }
 
@@ -152,15 +149,12 @@ impl<O: ReplayObserver> Replay<O> {
             return;
         };
         let feed = &mut self.feeds[feed_index];
-        let is_reported = feed.selects(object.json);
-        let json = object.json.to_vec();
-        let existing = ExistingObject { json, is_reported };
-        let before = feed.objects.insert(object_key(object), existing);
-        if is_reported {
+        if feed.selects(object.json) {
+            feed.reported.insert(object_key(object));
             let found = feed.detector.applied(object.json, self.now);
             self.handle_evaluation(feed_index, found);
-        } else if let Some(before) = before.filter(|before| before.is_reported) {
-            self.remove_from_watch(feed_index, &before.json, true);
+        } else if feed.reported.remove(&object_key(object)) {
+            self.remove_from_watch(feed_index, object.json, true);
         }
     }
 
@@ -171,8 +165,8 @@ impl<O: ReplayObserver> Replay<O> {
         let Some(feed_index) = self.find_feed(object) else {
             return;
         };
-        let before = self.feeds[feed_index].objects.remove(&object_key(object));
-        if before.is_none_or(|before| before.is_reported) {
+        let reported = &mut self.feeds[feed_index].reported;
+        if reported.remove(&object_key(object)) {
             self.remove_from_watch(feed_index, object.json, exists);
         }
     }
@@ -193,41 +187,11 @@ impl<O: ReplayObserver> Replay<O> {
         feeds.position(|feed| feed.source.covers(object.target, object.namespace))
     }
 
-    /// Lists the objects of a feed again. First passes all objects that the watch reports to the
-    /// detector. Subjects (objects with operations) can be missing in this list. If the watch has a
-    /// label selector, tells the tracker which of these subjects still exist.
-    fn relist(&mut self, feed_index: usize) {
-        let reset = self.feeds[feed_index].detector.reset();
-        self.send_to_tracker(feed_index, reset);
-        let objects = self.feeds[feed_index].objects.values();
-        let shown = objects.filter(|object| object.is_reported);
-        let shown: Vec<Vec<u8>> = shown.map(|object| object.json.clone()).collect();
-        for json in shown {
-            let found = self.feeds[feed_index].detector.applied(&json, self.now);
-            self.handle_evaluation(feed_index, found);
-        }
-        let (synced, missing) = self.feeds[feed_index].detector.synced();
-        self.send_to_tracker(feed_index, synced);
-        // The tracker has already handled `synced`. So it has either sent an answer or dropped the
-        // channel.
-        let missing = missing.and_then(|mut missing| missing.try_recv().ok());
-        for subject in missing.unwrap_or_default() {
-            let exists = self.feeds[feed_index].contains(&subject);
-            let event = self.feeds[feed_index]
-                .detector
-                .vanished(subject, exists, self.now);
-            self.send_to_tracker(feed_index, event);
-        }
-    }
-
     fn reevaluate_due_objects(&mut self) {
         for feed_index in 0..self.feeds.len() {
             self.feeds[feed_index].detector.begin_resync(self.now);
             while let Some(found) = self.feeds[feed_index].detector.reevaluate_next(self.now) {
                 self.handle_evaluation(feed_index, Some(found));
-            }
-            if self.feeds[feed_index].detector.wants_list(self.now) {
-                self.relist(feed_index);
             }
         }
     }
@@ -273,16 +237,6 @@ impl<O: ReplayObserver> Replay<O> {
 }
 
 impl ReplayedFeed {
-    /// Returns true if the subject exists. An object of the same name with another UID is a
-    /// different subject.
-    fn contains(&self, subject: &Subject) -> bool {
-        let own = &subject.reference;
-        let object = self.objects.get(&(own.namespace.clone(), own.name.clone()));
-        let book = self.detector.book();
-        let there = object.and_then(|object| Subject::identify(&object.json, book));
-        there.is_some_and(|there| there.reference.uid == own.uid)
-    }
-
     /// Returns true if the labels of the object match the label selector of the watch, or if the
     /// watch has no label selector.
     fn selects(&self, json: &[u8]) -> bool {

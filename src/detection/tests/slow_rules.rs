@@ -2,7 +2,7 @@
 //! other feeds run, and must report that its changes wait.
 
 use super::*;
-use ifo_engine::rules::{Fact, OperationBound, ReachedBound};
+use ifo_engine::rules::{EvaluationInstant, Fact, OperationBound, ReachedBound};
 use ifo_observe::GapReason;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -22,7 +22,9 @@ fn expensive_evaluations(next: Arc<Mutex<Option<Arc<FollowedFeed>>>>) -> Evaluat
         if let Some(feed) = next.lock().expect("no test panics with the lock").take() {
             feed.send(applied(&thing("boat", true)));
         }
-        begin + Duration::from_millis(3) * readings.fetch_add(1, Ordering::Relaxed)
+        let used = Duration::from_millis(3) * readings.fetch_add(1, Ordering::Relaxed);
+        let at = begin + used;
+        EvaluationInstant { at, used }
     })
 }
 

@@ -112,13 +112,12 @@ impl Activities {
             let message = "No rule set is installed, so no operation can be detected.";
             return ("Unknown", RULE_SETS_NOT_WORKING, message.to_owned());
         }
-        let gaps: Vec<&Gap> = self.gaps.rule_sets.iter().collect();
-        let affects = |gap: &&&Gap| match scope {
+        let affects = |gap: &&Gap| match scope {
             Scope::Cluster | Scope::Node(_) => true,
             Scope::Component(name) => gap.component.is_empty() || gap.component == *name,
             Scope::Namespace(name) => gap.affects(Some(name), *name == self.cluster_namespace),
         };
-        let affecting: Vec<_> = gaps.iter().filter(affects).collect();
+        let affecting: Vec<&Gap> = self.gaps.rule_sets.iter().filter(affects).collect();
         let sets = |count: usize| format!("{count} of {total} rule sets");
         let is_broken = affecting.iter().filter(|gap| !gap.is_being_read).count();
         match (affecting.len(), is_broken) {

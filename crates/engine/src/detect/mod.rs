@@ -36,8 +36,8 @@ pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
 pub use evaluate::{
-    DetectedOutcome, Evaluation, FieldFailure, Finding, MAX_OPERATIONS_ON_OBJECT, Nodes,
-    RuleValues, ShownValues, evaluate,
+    DetectedOutcome, Evaluation, Finding, MAX_OPERATIONS_ON_OBJECT, Nodes, RuleValues, ShownValues,
+    evaluate,
 };
 pub use stored_objects::{MAX_STORED_BYTES, StoredBytes};
 pub use subject::{MissingName, Subject};

@@ -4,11 +4,13 @@
 use super::stored_objects::{MAX_FIELDS, MAX_OBJECTS};
 use super::*;
 use crate::ClockReading;
-use crate::rules::{RuleBook, RuleSet, compile};
+use crate::rules::{
+    EvaluationInstant, EvaluationTime, RULE_SET_ALLOWANCE, RuleBook, RuleSet, compile,
+};
 use ifo_api::Gvr;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn target() -> Gvr {
@@ -211,6 +213,30 @@ fn an_undecodable_object_is_not_reevaluated_from_its_previous_state() {
     assert_eq!(found.subject.path(), "ns/a");
     assert_eq!((found.failures.len(), found.unknown.len()), (1, 1));
     assert_eq!(reevaluate_stored_objects(&mut detector), 0);
+}
+
+#[test]
+fn an_object_that_a_throttled_rule_set_skipped_is_evaluated_after_the_recovery() {
+    let clock = Arc::new(Mutex::new(now().steady));
+    let read = clock.clone();
+    let time = EvaluationTime::new(move || EvaluationInstant {
+        at: *read.lock().expect("no test panics with the lock"),
+        used: Duration::ZERO,
+    });
+    let rule_set = rule_set("tests", &json!({"expression": "object.works"}));
+    let mut detector = new_detector(vec![rule_set.clone()]).with_time(Arc::new(time));
+    detector.reset();
+    detector.synced();
+    let account = rule_set.activity.time();
+    account.charge(Duration::from_secs(2), now().steady, RULE_SET_ALLOWANCE);
+    apply_yields_message(&mut detector, &thing("a", true), now());
+    assert!(is_throttled(&detector, 0));
+    assert_eq!(rule_set.activity.unknown().objects, 1);
+    *clock.lock().expect("no test panics with the lock") += Duration::from_secs(25);
+    assert_eq!(reevaluate_stored_objects(&mut detector), 1);
+    detector.settle();
+    assert!(!is_throttled(&detector, 0));
+    assert_eq!(rule_set.activity.unknown().objects, 0);
 }
 
 #[test]

@@ -10,9 +10,9 @@ mod tests;
 
 use super::Evaluation;
 use super::evaluate::RuleSetBudgets;
-use crate::rules::{Fact, Report, RuleBook};
+use crate::rules::{Fact, Report, RuleBook, RuleSet};
 use ifo_api::Text;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,13 +23,13 @@ use std::time::{Duration, Instant};
 /// their keys again. At the end of the list, each key that no listed object has added is removed.
 const MAX_OBJECTS: usize = 250;
 
-/// Minimum time between two lists that [`UnknownObjects::wants_list`] requests. Each list costs the
-/// kube-apiserver as much as the first list of a watch.
-const RELIST_INTERVAL: Duration = Duration::from_mins(5);
+/// Minimum time between the first two lists that [`UnknownObjects::wants_list`] requests. The time
+/// doubles with each further list, up to [`MAX_INTERVAL`].
+const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Minimum time between the first two lists for operations that the tracker refused before. The time
-/// doubles with each further list, up to [`RELIST_INTERVAL`].
-const MIN_REFILL_INTERVAL: Duration = Duration::from_secs(10);
+/// Largest minimum time between two lists. Each list costs the kube-apiserver as much as the first list
+/// of a watch. If no list was requested for twice this time, the next time is [`MIN_INTERVAL`] again.
+const MAX_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The objects of one feed for which a detection is unknown.
 #[derive(Debug)]
@@ -48,31 +48,22 @@ pub(super) struct UnknownObjects {
     listing: bool,
     /// For each rule set of the rule book, a report if this feed throttles the rule set.
     throttled: Vec<Option<Report>>,
-    /// Time of the last [`UnknownObjects::wants_list`] that returned true because of unknown
-    /// detections.
-    relisted: Option<Instant>,
-    /// Time of the last [`UnknownObjects::wants_list`] that returned true because the tracker has
-    /// room for operations that it refused before.
-    refilled: Option<Instant>,
-    /// Minimum time from `refilled` to the next such list.
-    refill_interval: Duration,
+    /// Time of the last list that [`UnknownObjects::wants_list`] requested, and the minimum time until
+    /// the next one.
+    requested: Option<(Instant, Duration)>,
 }
 
-/// The index of a rule set in the rule book, a namespace (None for cluster-scoped objects) and the
-/// name of an operation. One key stands for any number of objects.
-type OverflowKey = (usize, Option<Text>, Text);
+/// The name of a rule set, a namespace (None for cluster-scoped objects) and the name of an operation.
+/// One key stands for any number of objects.
+type OverflowKey = (Text, Option<Text>, Text);
 
 /// An object on which the detection of operations is unknown.
 #[derive(Debug)]
 struct UnknownObject {
     /// One report for each rule set.
     reports: Vec<Report>,
-    /// Operations whose detection is unknown, with the index of their rule set in the rule book.
-    operations: Vec<(usize, Vec<Text>)>,
-    /// Indices of those rule sets that were throttled at the last evaluation of the object. The feed
-    /// evaluates a throttled rule set on only some objects. So the rule set was probably not
-    /// evaluated on this object.
-    skipped: Vec<usize>,
+    /// Operations whose detection is unknown, with the name of their rule set.
+    operations: Vec<(Text, Vec<Text>)>,
     /// The value of [`UnknownObjects::list_number`] when the object was last evaluated.
     list_number: u64,
 }
@@ -87,9 +78,7 @@ impl UnknownObjects {
             known: Vec::new(),
             list_number: 0,
             listing: true,
-            relisted: None,
-            refilled: None,
-            refill_interval: Duration::ZERO,
+            requested: None,
         }
     }
 
@@ -149,31 +138,26 @@ impl UnknownObjects {
             self.remove(identity);
             return;
         }
-        let namespace = evaluation.subject.reference.namespace.clone();
-        let operations = self.by_rule_set(evaluation);
-        let indices = operations.iter().map(|(index, _)| *index);
-        let skipped = indices.filter(|index| self.throttled[*index].is_some());
-        let skipped: Vec<usize> = skipped.collect();
+        let namespace = evaluation.subject.reference.namespace.as_ref();
+        let unknown = evaluation.unknown.iter();
+        let operations = unknown.map(|(rule_set, own)| (rule_set.name.clone(), own.clone()));
+        let operations: Vec<_> = operations.collect();
         if let Some(known) = self.objects.get_mut(identity)
             && known.operations == operations
         {
             known.list_number = self.list_number;
-            known.skipped = skipped;
             return;
         }
         self.remove(identity);
         if self.objects.len() == MAX_OBJECTS {
-            self.count_overflow(namespace.as_ref(), operations);
+            self.count_overflow(namespace, evaluation);
             return;
         }
-        let reports = operations.iter().map(|(index, operations)| {
-            let (namespace, operations) = (namespace.clone(), operations.clone());
-            self.report(*index, namespace, operations)
-        });
+        let reports = evaluation.unknown.iter();
+        let reports = reports.map(|(rule_set, own)| report(rule_set, namespace, own.clone()));
         let remembered = UnknownObject {
             reports: reports.collect(),
             operations,
-            skipped,
             list_number: self.list_number,
         };
         self.objects.insert(identity.clone(), remembered);
@@ -184,13 +168,6 @@ impl UnknownObjects {
         if let Some(object) = self.objects.remove(identity) {
             self.known.extend(object.reports);
         }
-    }
-
-    fn report(&self, index: usize, namespace: Option<Text>, operations: Vec<Text>) -> Report {
-        self.book.rule_sets[index].activity.report(Fact::Unknown {
-            namespace,
-            operations,
-        })
     }
 
     /// Reports the rule sets that this feed throttles.
@@ -205,85 +182,54 @@ impl UnknownObjects {
     }
 
     /// Returns true if a new list is needed to evaluate objects again, because the objects
-    /// themselves are not stored. There are four cases:
+    /// themselves are not stored. There are three cases:
     ///
-    /// - A rule set was throttled at the last evaluation of a remembered object, and this rule set
-    ///   is not throttled any more.
     /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Other rule sets
     ///   may have remembered objects.
     /// - Some objects were not stored, and there is room for them now (`has_room`).
     /// - The tracker refused operations at a bound, and has room now.
     ///
-    /// In the first three cases, returns true at most once in [`RELIST_INTERVAL`]. In the last case,
-    /// waits longer after each list. Never returns true during a list.
+    /// Waits longer after each list. Never returns true during a list.
     pub(super) fn wants_list(&mut self, now: Instant, has_room: bool) -> bool {
-        let mut skipped = self.objects.values().flat_map(|object| &object.skipped);
-        let skipped = skipped.any(|index| self.throttled[*index].is_none());
-        let recent = |at: Instant| now.duration_since(at) < RELIST_INTERVAL;
-        if self.listing {
+        let is_needed = has_room || self.has_room_for_refused() || self.has_forgotten_rule_set();
+        if self.listing || !is_needed {
             return false;
         }
-        if self.wants_refill(now) {
-            return true;
-        }
-        let is_needed = has_room || skipped || self.has_forgotten_rule_set();
-        if self.relisted.is_some_and(recent) || !is_needed {
-            return false;
-        }
-        self.relisted = Some(now);
+        let interval = match self.requested {
+            Some((last, interval)) if now.duration_since(last) < interval => return false,
+            Some((last, interval)) if now.duration_since(last) < 2 * MAX_INTERVAL => {
+                (interval * 2).min(MAX_INTERVAL)
+            }
+            _ => MIN_INTERVAL,
+        };
+        self.requested = Some((now, interval));
         true
     }
 
     /// Returns true if a rule set has objects beyond [`MAX_OBJECTS`], but no remembered object.
     fn has_forgotten_rule_set(&self) -> bool {
-        let mut is_remembered = vec![false; self.book.rule_sets.len()];
-        let operations = self.objects.values().flat_map(|object| &object.operations);
-        for (index, _) in operations {
-            is_remembered[*index] = true;
-        }
+        let remembered = self.objects.values().flat_map(|object| &object.operations);
+        let remembered: HashSet<&Text> = remembered.map(|(rule_set, _)| rule_set).collect();
         let mut overflow = self.overflow.keys();
-        overflow.any(|(index, _, _)| !is_remembered[*index])
-    }
-
-    /// Returns true if a list is needed because the tracker has room for operations that it refused
-    /// before.
-    fn wants_refill(&mut self, now: Instant) -> bool {
-        let mut rule_sets = self.book.rule_sets.iter();
-        if !rule_sets.any(|it| it.activity.reached_bound().is_some()) {
-            self.refill_interval = Duration::ZERO;
-        }
-        let recent = |at: Instant| now.duration_since(at) < self.refill_interval;
-        if self.refilled.is_some_and(recent) || !self.has_room_for_refused() {
-            return false;
-        }
-        self.refilled = Some(now);
-        self.refill_interval =
-            (self.refill_interval * 2).clamp(MIN_REFILL_INTERVAL, RELIST_INTERVAL);
-        true
+        overflow.any(|(rule_set, _, _)| !remembered.contains(rule_set))
     }
 
     /// Counts an object beyond [`MAX_OBJECTS`]. All objects with the same [`OverflowKey`] count as
     /// one.
-    fn count_overflow(&mut self, namespace: Option<&Text>, operations: Vec<(usize, Vec<Text>)>) {
-        for (index, operations) in operations {
+    fn count_overflow(&mut self, namespace: Option<&Text>, evaluation: &Evaluation) {
+        for (rule_set, operations) in &evaluation.unknown {
             for operation in operations {
-                let key = (index, namespace.cloned(), operation.clone());
-                let known = self.overflow.remove(&key).map(|(_, report)| report);
-                let new = || self.report(index, namespace.cloned(), vec![operation]);
-                let report = known.unwrap_or_else(new);
-                self.overflow.insert(key, (self.list_number, report));
+                let key = (rule_set.name.clone(), namespace.cloned(), operation.clone());
+                let new = || (0, report(rule_set, namespace, vec![operation.clone()]));
+                self.overflow.entry(key).or_insert_with(new).0 = self.list_number;
             }
         }
     }
+}
 
-    /// Returns the unknown operations by the index of their rule set in the rule book.
-    fn by_rule_set(&self, evaluation: &Evaluation) -> Vec<(usize, Vec<Text>)> {
-        let unknown = evaluation.unknown.iter();
-        let by_index = unknown.filter_map(|(rule_set, operations)| {
-            let mut own = self.book.rule_sets.iter();
-            let index = own.position(|own| Arc::ptr_eq(own, rule_set))?;
-            Some((index, operations.clone()))
-        });
-        by_index.collect()
-    }
+fn report(rule_set: &RuleSet, namespace: Option<&Text>, operations: Vec<Text>) -> Report {
+    rule_set.activity.report(Fact::Unknown {
+        namespace: namespace.cloned(),
+        operations,
+    })
 }

@@ -10,8 +10,8 @@
 //! share of each rule set is smaller. So many expensive rule sets together use about half of the
 //! time.
 //!
-//! A part of each evaluation is free ([`EvaluationTime::free_time`]), so that a long list does not
-//! throttle a cheap rule set.
+//! A part of each evaluation is free ([`FREE_TIME_PER_OBJECT`]), so that a long list does not throttle a
+//! cheap rule set.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -79,25 +79,16 @@ impl TimeAccount {
         lock(&self.0).is_exhausted
     }
 
-    /// Fills the account with its share of the time since the last call. Returns true if an
-    /// evaluation is allowed at `now`.
-    pub fn may_use(&self, now: Instant, allowance: Allowance) -> bool {
-        self.update(Duration::ZERO, now, allowance)
-    }
-
-    /// Charges `time` to the account. `now` is the end of the evaluation.
-    pub fn charge(&self, time: Duration, now: Instant, allowance: Allowance) {
-        self.update(time, now, allowance);
-    }
-
-    fn update(&self, charge: Duration, now: Instant, allowance: Allowance) -> bool {
+    /// Fills the account with its share of the time since the last call, and charges `time` to it.
+    /// `now` is the end of the evaluation. Returns true if the next evaluation is allowed.
+    pub fn charge(&self, time: Duration, now: Instant, allowance: Allowance) -> bool {
         let mut usage = lock(&self.0);
         let passed = usage
             .updated
             .map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
         usage.updated = Some(now);
         let rest = usage.used.saturating_sub(passed / allowance.divisor);
-        usage.used = rest.saturating_add(charge).min(MAX_USED);
+        usage.used = rest.saturating_add(time).min(MAX_USED);
         let may_use = usage.used <= allowance.burst;
         usage.is_exhausted = !may_use || usage.is_exhausted && !usage.used.is_zero();
         may_use
@@ -110,8 +101,7 @@ impl TimeAccount {
 /// because of its time.
 #[derive(Default)]
 pub struct EvaluationTime {
-    clock: Option<Box<dyn Fn() -> Instant + Send + Sync>>,
-    processor_time: Option<fn() -> Duration>,
+    clock: Option<Box<dyn Fn() -> EvaluationInstant + Send + Sync>>,
     /// The account of all rule sets together.
     total: TimeAccount,
 }
@@ -125,59 +115,34 @@ impl fmt::Debug for EvaluationTime {
     }
 }
 
-/// A time that [`EvaluationTime`] has read.
+/// The times that the two clocks of the caller show at one moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct EvaluationInstant {
+pub struct EvaluationInstant {
+    /// Time of a monotonic clock.
     pub at: Instant,
-    processor_time: Option<Duration>,
-}
-
-impl EvaluationInstant {
-    /// Returns the time that the thread has used since `earlier`.
-    pub fn used_since(self, earlier: Self) -> Duration {
-        match (self.processor_time, earlier.processor_time) {
-            (Some(now), Some(earlier)) => now.saturating_sub(earlier),
-            _ => self.at.saturating_duration_since(earlier.at),
-        }
-    }
+    /// Processor time that the thread has used so far. So a rule set is not charged for the time in
+    /// which other processes use the processor.
+    pub used: Duration,
 }
 
 impl EvaluationTime {
-    /// Creates a value that measures evaluations with `clock`, which must be a monotonic clock.
-    pub fn new(clock: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
+    /// Creates a value that measures evaluations with `clock`.
+    pub fn new(clock: impl Fn() -> EvaluationInstant + Send + Sync + 'static) -> Self {
         Self {
             clock: Some(Box::new(clock)),
             ..Self::default()
         }
     }
 
-    /// Measures evaluations with the processor time of the thread, which `read` returns. So a rule
-    /// set is not charged for the time in which other processes use the processor.
-    #[must_use]
-    pub fn with_processor_time(mut self, read: fn() -> Duration) -> Self {
-        self.processor_time = Some(read);
-        self
-    }
-
-    /// Reads the clocks. Returns None without a clock.
+    /// Reads the clocks. Returns None without clocks.
     pub(crate) fn now(&self) -> Option<EvaluationInstant> {
-        let clock = self.clock.as_ref()?;
-        Some(EvaluationInstant {
-            at: clock(),
-            processor_time: self.processor_time.map(|read| read()),
-        })
-    }
-
-    /// Returns the part of an evaluation that is not charged. `rule_sets` is the number of rule
-    /// sets that are evaluated on the object.
-    pub(crate) fn free_time(rule_sets: usize) -> Duration {
-        let rule_sets = u32::try_from(rule_sets.max(1)).unwrap_or(u32::MAX);
-        FREE_TIME_PER_OBJECT / rule_sets
+        self.clock.as_ref().map(|clock| clock())
     }
 
     /// Returns the allowance that each rule set has at `now`.
     pub(crate) fn allowance(&self, now: Instant) -> Allowance {
-        if self.total.is_exhausted() && !self.total.may_use(now, TOTAL_ALLOWANCE) {
+        let total = &self.total;
+        if total.is_exhausted() && !total.charge(Duration::ZERO, now, TOTAL_ALLOWANCE) {
             REDUCED_ALLOWANCE
         } else {
             RULE_SET_ALLOWANCE
@@ -187,7 +152,7 @@ impl EvaluationTime {
     /// Returns true if the rule set of `account` may be evaluated at `now`.
     pub(crate) fn may_evaluate(&self, account: &TimeAccount, now: Instant) -> bool {
         let is_unlimited = !account.is_exhausted() && !self.total.is_exhausted();
-        is_unlimited || account.may_use(now, self.allowance(now))
+        is_unlimited || account.charge(Duration::ZERO, now, self.allowance(now))
     }
 
     /// Charges `time` to a rule set. `now` is the end of the evaluation.

@@ -24,10 +24,9 @@ pub use compile::{
     expression_bytes,
 };
 pub use evaluation_error::EvaluationError;
-pub(crate) use evaluation_time::EvaluationInstant;
 pub use evaluation_time::{
-    Allowance, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE, RULE_SET_ALLOWANCE,
-    TOTAL_ALLOWANCE, TimeAccount,
+    Allowance, EvaluationInstant, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE,
+    RULE_SET_ALLOWANCE, TOTAL_ALLOWANCE, TimeAccount,
 };
 pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
 use ifo_api::Text;

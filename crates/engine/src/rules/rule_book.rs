@@ -63,18 +63,6 @@ impl RuleBook {
         }
     }
 
-    /// Returns the namespaces to watch, each with its own feed. Returns None if a rule set names no
-    /// namespaces. Then one feed covers all namespaces.
-    pub fn namespaces(&self) -> Option<BTreeSet<&str>> {
-        let all = self
-            .rule_sets
-            .iter()
-            .flat_map(|it| &it.namespaces)
-            .flatten();
-        self.has_feeds_per_namespace()
-            .then(|| all.map(String::as_str).collect())
-    }
-
     /// Returns true if each rule set names its namespaces. Then each namespace has its own feed.
     pub fn has_feeds_per_namespace(&self) -> bool {
         self.rule_sets.iter().all(|it| it.namespaces.is_some())
@@ -91,20 +79,22 @@ impl RuleBook {
             .then_some(shared)
     }
 
-    /// Returns the identities of the feeds that the rule sets need. `target` must be the target of
-    /// this rule book.
+    /// Returns the identities of the feeds that the rule sets need: one for each namespace, or one for
+    /// all namespaces if a rule set names no namespaces. `target` must be the target of this rule book.
     pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
         let source = |namespace: Option<&str>| Source {
             target: target.clone(),
             namespace: namespace.map(Into::into),
         };
-        match self.namespaces() {
-            Some(namespaces) => namespaces
-                .into_iter()
-                .map(|own| source(Some(own)))
-                .collect(),
-            None => vec![source(None)],
+        if !self.has_feeds_per_namespace() {
+            return vec![source(None)];
         }
+        let named = self.rule_sets.iter().flat_map(|it| &it.namespaces);
+        let namespaces: BTreeSet<&String> = named.flatten().collect();
+        namespaces
+            .into_iter()
+            .map(|own| source(Some(own)))
+            .collect()
     }
 
     /// Returns the longest debounce period of the rules. A debounce period is the time after which

@@ -183,8 +183,8 @@ impl ObjectResult<'_> {
             self.explanations = explain(book, doc, namespace, &evaluation.unselected, now);
         }
         let failures = evaluation.failures.iter();
-        self.failures.extend(failures.map(|it| {
-            let (rule_set, field, error) = (&it.rule_set, &it.field, &it.error);
+        self.failures.extend(failures.map(|(rule_set, failure)| {
+            let (field, error) = (&failure.what, &failure.error);
             format!("{rule_set}: {field}: {error}")
         }));
         self.evaluation = Some(evaluation);

@@ -2,7 +2,7 @@
 
 use super::values::RuleValues;
 use crate::detect::Subject;
-use crate::rules::{EvaluationError, RuleSet};
+use crate::rules::{EvaluationFailure, RuleSet};
 use ifo_api::Text;
 use ifo_api::live::State;
 use jiff::Timestamp;
@@ -30,8 +30,9 @@ pub struct Evaluation {
     pub outcomes: Vec<DetectedOutcome>,
     /// Rule sets whose label selector does not match the object.
     pub unselected: Vec<Arc<RuleSet>>,
-    /// Failed expressions. Further failures after the first 100 are left out.
-    pub failures: Vec<FieldFailure>,
+    /// Failures, each with the name of its rule set. Further failures after the first 100 are left
+    /// out.
+    pub failures: Vec<(Text, EvaluationFailure)>,
     /// The operations, by rule set, for which it is unknown whether they are in flight. There are two
     /// reasons:
     ///
@@ -121,18 +122,4 @@ pub struct DetectedOutcome {
     pub state: State,
     /// Text about the end, such as the cause of a failure. It may be empty.
     pub message: Text,
-}
-
-/// An expression that failed on one object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldFailure {
-    /// Name of the rule set that contains the expression.
-    pub rule_set: Text,
-    /// Name of the rule's operation. Empty for the expression of a label or of `nodes`.
-    pub operation: Text,
-    /// Field of the expression, such as `rules[Migrating].message` or `labelExpressions[tier]`. If
-    /// the object cannot be decoded, the text is `the object`.
-    pub field: String,
-    /// Reason of the failure.
-    pub error: EvaluationError,
 }

@@ -7,7 +7,7 @@ mod shared;
 
 use shared::SharedValues;
 
-use super::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
+use super::evaluation::{DetectedOutcome, Evaluation, Finding};
 use super::values::{Nodes, RuleValues};
 use crate::Meter;
 use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
@@ -288,25 +288,22 @@ impl<'s> ObjectEvaluator<'_, 's> {
         field: &str,
         error: EvaluationError,
     ) {
-        self.evaluation
-            .add_unknown(current.rule_set, &current.rule.operation);
-        let operation = &current.rule.operation;
-        current
-            .rule_set
-            .activity
-            .detection_failed(EvaluationFailure {
-                at: self.scope.now,
-                what: format!("rules[{operation}].{field}"),
-                error: error.clone(),
-            });
-        self.record_failure(current, field, error);
+        let (rule_set, operation) = (current.rule_set, &current.rule.operation);
+        self.evaluation.add_unknown(rule_set, operation);
+        let failure = self.record_failure(current, field, error);
+        rule_set.activity.detection_failed(failure);
     }
 
     /// Records a failure of any expression of a rule.
-    fn record_failure(&mut self, current: CurrentRule<'_>, field: &str, error: EvaluationError) {
+    fn record_failure(
+        &mut self,
+        current: CurrentRule<'_>,
+        field: &str,
+        error: EvaluationError,
+    ) -> EvaluationFailure {
         let operation = &current.rule.operation;
         let field = format!("rules[{operation}].{field}");
-        self.report_failure(current.rule_set, operation, operation, field, error);
+        self.report_failure(current.rule_set, operation, field, error)
     }
 
     /// Counts a failure in the metrics, stores it for the status of the rule set, logs it and adds
@@ -316,11 +313,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
     fn report_failure(
         &mut self,
         rule_set: &RuleSet,
-        operation: &str,
         counted: &str,
         field: String,
         error: EvaluationError,
-    ) {
+    ) -> EvaluationFailure {
         self.meter.evaluation_failed(&rule_set.name, counted);
         if rule_set.activity.may_log(self.scope.now) {
             let subject = &self.evaluation.subject.reference;
@@ -328,19 +324,17 @@ impl<'s> ObjectEvaluator<'_, 's> {
             tracing::warn!(rule_set = &*rule_set.name, namespace, name = &*subject.name,
                 field, %error, "an expression of a rule set failed");
         }
-        rule_set.activity.failed(EvaluationFailure {
+        let failure = EvaluationFailure {
             at: self.scope.now,
-            what: field.clone(),
-            error: error.clone(),
-        });
+            what: field,
+            error,
+        };
+        rule_set.activity.failed(failure.clone());
         if self.evaluation.failures.len() < MAX_FAILURES {
-            self.evaluation.failures.push(FieldFailure {
-                rule_set: rule_set.name.clone(),
-                operation: operation.into(),
-                field,
-                error,
-            });
+            let failed = (rule_set.name.clone(), failure.clone());
+            self.evaluation.failures.push(failed);
         }
+        failure
     }
 }
 

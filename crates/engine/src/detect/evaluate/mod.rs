@@ -12,7 +12,7 @@ mod values;
 
 pub(super) use self::budget::RuleSetBudgets;
 
-pub use self::evaluation::{DetectedOutcome, Evaluation, FieldFailure, Finding};
+pub use self::evaluation::{DetectedOutcome, Evaluation, Finding};
 pub use self::evaluator::MAX_OPERATIONS_ON_OBJECT;
 use self::evaluator::ObjectEvaluator;
 pub use self::values::{Nodes, RuleValues, ShownValues};
@@ -78,28 +78,21 @@ pub(super) fn evaluate_within(
             continue;
         }
         rule_set.activity.evaluated(now);
-        if let Some(selector) = &rule_set.selector
-            && !selector.matches(&labels_of(metadata))
-        {
+        let selector = rule_set.selector.as_ref();
+        if selector.is_some_and(|selector| !selector.matches(&labels_of(metadata))) {
             evaluator.evaluation.unselected.push(rule_set.clone());
-            object_budget.charge_time(rule_set);
-            continue;
-        }
-        let Some(taken) = object_budget.steps_for(rule_set) else {
+        } else if object_budget.may_evaluate(rule_set) {
+            evaluator.scope.budget.left = object_budget.steps;
+            evaluator.scope.read_now = false;
+            evaluator.evaluate_rule_set(rule_set);
+            if evaluator.scope.read_now {
+                evaluator.evaluation.time_dependent.push(rule_set.clone());
+            }
+        } else {
             evaluator.skip_rule_set(rule_set);
             evaluator.evaluation.time_dependent.push(rule_set.clone());
-            // Otherwise, the next rule set would pay for this time.
-            object_budget.charge_time(rule_set);
-            continue;
-        };
-        evaluator.scope.budget.left = taken;
-        evaluator.scope.read_now = false;
-        evaluator.evaluate_rule_set(rule_set);
-        if evaluator.scope.read_now {
-            evaluator.evaluation.time_dependent.push(rule_set.clone());
         }
-        let used = taken.saturating_sub(evaluator.scope.budget.left);
-        object_budget.charge(rule_set, used);
+        object_budget.charge(rule_set);
     }
     Ok(evaluator.evaluation)
 }
@@ -141,17 +134,13 @@ pub(super) fn undecodable(
             what: "the object".to_owned(),
             error: error.clone(),
         };
-        rule_set.activity.detection_failed(failure.clone());
-        rule_set.activity.failed(failure);
         for rule in &rule_set.rules {
             meter.evaluation_failed(&rule_set.name, &rule.operation);
-            evaluation.failures.push(FieldFailure {
-                rule_set: rule_set.name.clone(),
-                operation: rule.operation.clone(),
-                field: "the object".to_owned(),
-                error: error.clone(),
-            });
         }
+        let failed = (rule_set.name.clone(), failure.clone());
+        evaluation.failures.push(failed);
+        rule_set.activity.detection_failed(failure.clone());
+        rule_set.activity.failed(failure);
         evaluation.skip(rule_set);
     }
     evaluation.subject = subject;

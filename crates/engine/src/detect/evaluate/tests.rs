@@ -115,7 +115,7 @@ fn values_of(rules: &str, object: &Value) -> RuleValues {
 
 fn failed_fields(evaluation: &Evaluation) -> Vec<&str> {
     let failures = evaluation.failures.iter();
-    failures.map(|failure| failure.field.as_str()).collect()
+    failures.map(|(_, failure)| failure.what.as_str()).collect()
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
     let errors = evaluation
         .failures
         .iter()
-        .map(|failure| failure.error.to_string());
+        .map(|(_, failure)| failure.error.to_string());
     assert_eq!(
         errors.collect::<Vec<_>>(),
         ["evaluation cost limit exceeded"; 2]

@@ -2,18 +2,19 @@
 
 use super::*;
 use crate::detect::evaluate::evaluate_within;
-use crate::rules::{EvaluationTime, OperationBound, RULE_SET_ALLOWANCE, ReachedBound, compile};
+use crate::rules::{
+    EvaluationInstant, EvaluationTime, OperationBound, RULE_SET_ALLOWANCE, ReachedBound, compile,
+};
 use ifo_api::Gvr;
 use ifo_cel::Doc;
 use jiff::Timestamp;
 use serde_json::json;
-use std::sync::Mutex;
 
 struct FeedFixture {
     unknown: UnknownObjects,
     budgets: RuleSetBudgets,
     /// The time that the budgets measure.
-    clock: Arc<Mutex<Instant>>,
+    clock: Instant,
 }
 
 impl FeedFixture {
@@ -28,19 +29,22 @@ impl FeedFixture {
             version: "v1".into(),
             resource: "things".into(),
         };
-        let rule_set = |expression: &&str| {
+        let rule_set = |(number, expression): (usize, &&str)| {
             let spec = json!({
                 "component": "c", "target": target,
                 "rules": [{"operation": "Working", "expression": expression}],
             });
             let spec = serde_json::from_value(spec).expect("the test's rule set is valid");
-            Arc::new(compile("a", &spec).expect("the test's rule set compiles"))
+            let name = number.to_string();
+            Arc::new(compile(&name, &spec).expect("the test's rule set compiles"))
         };
-        let rule_sets = expressions.iter().map(rule_set).collect();
+        let rule_sets = expressions.iter().enumerate().map(rule_set).collect();
         let book = RuleBook::new(1, target.clone(), "Thing".into(), true, rule_sets);
-        let clock = Arc::new(Mutex::new(Instant::now()));
-        let read = clock.clone();
-        let read = move || *read.lock().expect("no test panics with the lock");
+        let clock = Instant::now();
+        let read = move || EvaluationInstant {
+            at: clock,
+            used: Duration::ZERO,
+        };
         Self {
             unknown: UnknownObjects::new(Arc::new(book)),
             budgets: RuleSetBudgets::new(Arc::new(EvaluationTime::new(read))),
@@ -48,15 +52,10 @@ impl FeedFixture {
         }
     }
 
-    fn advance(&self, time: Duration) {
-        *self.clock.lock().expect("no test panics with the lock") += time;
-    }
-
     /// Charges 2 s to a rule set, so that it is throttled for about 10 s.
     fn use_time(&self, index: usize) {
-        let now = *self.clock.lock().expect("no test panics with the lock");
         let account = self.unknown.book.rule_sets[index].activity.time();
-        account.charge(Duration::from_secs(2), now, RULE_SET_ALLOWANCE);
+        account.charge(Duration::from_secs(2), self.clock, RULE_SET_ALLOWANCE);
     }
 
     /// Evaluates an object at the time `second`, in seconds since 1970. The list
@@ -81,58 +80,6 @@ impl FeedFixture {
         let unknown = activity.unknown();
         (unknown.objects, activity.is_throttled())
     }
-}
-
-#[test]
-fn objects_skipped_by_a_throttled_rule_set_are_relisted_after_recovery() {
-    let mut feed = FeedFixture::new("true");
-    let names: Vec<String> = (0..12).map(|number| number.to_string()).collect();
-    feed.unknown.begin_list();
-    feed.use_time(0);
-    for name in &names {
-        feed.evaluate(name, 1, 0);
-    }
-    feed.unknown.synced();
-    let now = Instant::now();
-    assert_eq!(feed.counted(), (12, true));
-    assert!(
-        !feed.unknown.wants_list(now, false),
-        "no relist is requested while the rule set is throttled"
-    );
-    feed.advance(Duration::from_secs(21));
-    feed.evaluate("0", 1, 20);
-    assert_eq!(feed.counted(), (11, false));
-    assert!(feed.unknown.wants_list(now, false));
-    assert!(
-        !feed.unknown.wants_list(now, false),
-        "a list must be requested only once"
-    );
-    feed.unknown.begin_list();
-    assert_eq!(feed.counted(), (11, false));
-    for name in &names {
-        feed.evaluate(name, 1, 21);
-    }
-    feed.unknown.synced();
-    assert_eq!(feed.counted(), (0, false));
-    assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
-}
-
-#[test]
-fn a_rule_set_that_stays_throttled_prevents_no_relist_for_a_recovered_rule_set() {
-    let mut feed = FeedFixture::new_with(&["true", "true"]);
-    feed.use_time(0);
-    feed.use_time(1);
-    feed.unknown.begin_list();
-    feed.evaluate("a", 1, 0);
-    feed.unknown.synced();
-    assert_eq!(feed.counted(), (1, true));
-    assert!(!feed.unknown.wants_list(Instant::now(), false));
-    feed.advance(Duration::from_secs(25));
-    feed.use_time(0);
-    feed.unknown.update_throttled(&feed.budgets);
-    let throttled = feed.unknown.throttled.iter().map(Option::is_some);
-    assert!(throttled.eq([true, false]));
-    assert!(feed.unknown.wants_list(Instant::now(), false));
 }
 
 #[test]
@@ -166,7 +113,7 @@ fn refused_operations_are_listed_again_when_there_is_room_and_less_often_each_ti
     let _report = activity.report(Fact::Refused(reached));
     activity.set_room(true);
     assert!(feed.unknown.wants_list(now, false));
-    now += MIN_REFILL_INTERVAL;
+    now += MIN_INTERVAL;
     assert!(
         feed.unknown.wants_list(now, false),
         "the interval is short again"
@@ -248,7 +195,7 @@ fn a_rule_set_that_always_fails_prevents_no_relist_for_another_rule_set() {
         (unknown(&mut feed, 0), unknown(&mut feed, 1)),
         (MAX_OBJECTS + 1, 0)
     );
-    assert!(!feed.unknown.wants_list(now + RELIST_INTERVAL, false));
+    assert!(!feed.unknown.wants_list(now + MAX_INTERVAL, false));
 }
 
 #[test]

@@ -174,9 +174,9 @@ impl Recorder {
 
 impl ReplayObserver for Recorder {
     fn evaluated(&mut self, evaluation: &Evaluation) {
-        for failure in &evaluation.failures {
-            let (rule_set, field) = (failure.rule_set.clone(), failure.field.clone());
-            let failure = (rule_set, field, failure.error.to_string());
+        for (rule_set, failure) in &evaluation.failures {
+            let (field, error) = (failure.what.clone(), failure.error.to_string());
+            let failure = (rule_set.clone(), field, error);
             if self.failures.len() < MAX_FAILURES {
                 let subject = || evaluation.subject.path();
                 self.failures.entry(failure).or_insert_with(subject);

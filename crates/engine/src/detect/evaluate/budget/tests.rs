@@ -15,32 +15,11 @@ fn rule_set() -> RuleSet {
     compile("a", &spec).expect("the test's rule set compiles")
 }
 
-/// Simulates the evaluations on one object. The rule sets in `greedy` use their whole budgets, and the
-/// others use one step. Returns the budget of each rule set.
-fn evaluate_object(sets: usize, greedy: &[usize]) -> Vec<u64> {
-    let rule_set = rule_set();
-    let mut budgets = RuleSetBudgets::default();
-    let mut budget = budgets.begin_object(sets);
-    let evaluate_rule_set = |index| {
-        let taken = budget.steps_for(&rule_set).expect("no time is measured");
-        budget.charge(&rule_set, if greedy.contains(&index) { taken } else { 1 });
-        taken
-    };
-    (0..sets).map(evaluate_rule_set).collect()
-}
-
 #[test]
-fn each_rule_set_has_a_reserved_share_even_if_earlier_rule_sets_exhaust_their_budgets() {
-    assert_eq!(evaluate_object(1, &[]), [STEPS_PER_OBJECT]);
-    let taken = evaluate_object(3, &[0, 1]);
-    assert_eq!(
-        taken,
-        [STEPS_PER_OBJECT - 2 * MAX_SHARE, MAX_SHARE, MAX_SHARE]
-    );
-    let all: Vec<usize> = (0..500).collect();
-    let taken = evaluate_object(500, &all);
-    assert_eq!(taken.iter().sum::<u64>(), STEPS_PER_OBJECT);
-    assert!(taken.iter().all(|taken| *taken >= STEPS_PER_OBJECT / 500));
+fn each_rule_set_has_an_equal_share_of_the_steps() {
+    let mut budgets = RuleSetBudgets::default();
+    assert_eq!(budgets.begin_object(1).steps, STEPS_PER_OBJECT);
+    assert_eq!(budgets.begin_object(4).steps, STEPS_PER_OBJECT / 4);
 }
 
 /// Budgets whose clock advances only when the test advances it.
@@ -52,9 +31,14 @@ struct TimedBudgets {
 
 impl TimedBudgets {
     fn new(rule_sets: usize) -> Self {
-        let clock = Arc::new(Mutex::new(Instant::now()));
+        let begin = Instant::now();
+        let clock = Arc::new(Mutex::new(begin));
         let own = clock.clone();
-        let read = move || *own.lock().expect("no test panics with the lock");
+        let read = move || {
+            let at = *own.lock().expect("no test panics with the lock");
+            let used = at - begin;
+            EvaluationInstant { at, used }
+        };
         Self {
             budgets: RuleSetBudgets::new(Arc::new(EvaluationTime::new(read))),
             clock,
@@ -74,11 +58,11 @@ impl TimedBudgets {
         let mut budget = self.budgets.begin_object(count);
         let evaluate = |(index, time): (usize, &Duration)| {
             let rule_set = &self.rule_sets[index];
-            if budget.steps_for(rule_set).is_none() {
+            if !budget.may_evaluate(rule_set) {
                 return false;
             }
             *clock.lock().expect("no test panics with the lock") += *time;
-            budget.charge(rule_set, 1);
+            budget.charge(rule_set);
             true
         };
         times.iter().enumerate().map(evaluate).collect()

@@ -52,7 +52,7 @@ impl ObjectEvaluator<'_, '_> {
                 Err(EvaluationFault::Missing(_)) => {}
                 Err(failure) => {
                     let field = format!("labelExpressions[{key}]");
-                    self.report_failure(current.rule_set, "", key, field, failure.into());
+                    self.report_failure(current.rule_set, key, field, failure.into());
                 }
             }
         }
@@ -77,7 +77,7 @@ impl ObjectEvaluator<'_, '_> {
             Err(EvaluationFault::Missing(_)) => Nodes::default(),
             Err(failure) => {
                 let field = "nodes".to_owned();
-                self.report_failure(current.rule_set, "", "nodes", field, failure.into());
+                self.report_failure(current.rule_set, "nodes", field, failure.into());
                 Nodes::default()
             }
         }

@@ -113,7 +113,7 @@ fn no_failure_of_any_field_quotes_a_value_or_names_the_object() {
         let errors: Vec<String> = evaluation
             .failures
             .iter()
-            .map(|failure| format!("{}: {}", failure.field, failure.error))
+            .map(|(_, failure)| format!("{}: {}", failure.what, failure.error))
             .collect();
         assert!(
             errors.iter().any(|error| error.contains(want)),
