@@ -12,6 +12,10 @@ use tokio::runtime::{Builder, Runtime};
 /// far less than one processor, so more threads on a larger node would not help.
 const MAX_THREADS: usize = 4;
 
+/// Minimum number of these threads. If a thread is blocked at the start, for example by an exec plugin
+/// of a kubeconfig, another one receives signals.
+const MIN_THREADS: usize = 2;
+
 pub(crate) fn main() -> ExitCode {
     let (config, signals, runtime) = match prepare() {
         Ok(prepared) => prepared,
@@ -36,10 +40,18 @@ pub(crate) fn main() -> ExitCode {
 /// Prepares the process. Returns the exit code and the message of an error. The code is 2 if the
 /// configuration is invalid.
 fn prepare() -> Result<(Config, Signals, Runtime), (u8, String)> {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(processors.clamp(MIN_THREADS, MAX_THREADS))
+        .enable_all()
+        .build()
+        .map_err(|error| (1, format!("cannot start: {error}")))?;
     // The signal handlers are installed before everything else. The server is PID 1 in its
     // container, and the kernel delivers a signal to PID 1 only if a handler is installed.
+    let entered = runtime.enter();
     let signals =
         Signals::install().map_err(|error| (1, format!("cannot wait for signals: {error}")))?;
+    drop(entered);
     let config = Config::from_process().map_err(|error| (2, error))?;
     let common = &config.common;
     let filter = common.log_filter.as_deref();
@@ -55,11 +67,5 @@ fn prepare() -> Result<(Config, Signals, Runtime), (u8, String)> {
         tracing::debug!("a TLS provider is installed already");
     }
     tracing::info!(version = %common.version, "ifo-apiserver");
-    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(processors.min(MAX_THREADS))
-        .enable_all()
-        .build()
-        .map_err(|error| (1, format!("cannot start: {error}")))?;
     Ok((config, signals, runtime))
 }

@@ -2,7 +2,7 @@
 //! objects in a cluster) or from a folder of manifests. Operations are detected and served as in a
 //! cluster.
 
-use super::cluster::rule_sets::applied;
+use super::cluster::rule_sets;
 use super::leader_term::{LeaderTerm, PipelineInput};
 use super::listener::bind;
 use super::{Access, App, Components, Signals, Started};
@@ -12,15 +12,11 @@ use crate::demo::{
     self, ObjectStore, Scenes, access_reviews, folder, kinds, kubeconfig, object_server,
     shipped_rules,
 };
-use crate::rules::RuleSetEvent;
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
 use aggregated_apiserver::serve::{self, ResourceInfo};
-use futures::stream::BoxStream;
-use futures::{FutureExt, StreamExt};
-use ifo_api::{Gvr, Resolution, Source};
-use ifo_observe::{Feed, Raw};
-use serde_json::Value;
+use futures::FutureExt;
+use ifo_api::Resolution;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,10 +76,10 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
         authorize_subjects: None,
     };
     let (objects, kinds) = open_objects(&mut app, &common, &config)?;
-    let rule_sets = open_rule_sets(&mut app, &config, &objects)?;
+    let stored_rule_sets = open_rule_sets(&mut app, &config, &objects)?;
     let short_names = kinds::short_names(&kinds);
     app.short_names_of_kinds.store(Arc::new(short_names));
-    let served = object_server::resources(&kinds, &objects, &rule_sets);
+    let served = object_server::resources(&kinds, &objects, &stored_rule_sets);
     let routes = object_server::routes(objects.clone());
     let router = app.router(access, (served, routes), false);
     let router = access_reviews::add_to(router, users);
@@ -100,8 +96,8 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
         restored: std::future::ready(()).boxed(),
         feed: Arc::new(objects.clone()),
         resolve: Arc::new(objects),
-        rule_sets: rule_set_events(&rule_sets),
-        status: Arc::new(rule_sets),
+        rule_sets: rule_sets::events(&stored_rule_sets),
+        status: Arc::new(stored_rule_sets),
         unsynced_rule_sets: watch::Sender::new(None),
     });
     // The demo has no other replicas. It is the leader until the process ends, in one leadership
@@ -158,34 +154,4 @@ fn open(app: &mut App, folder: &Path, namespaces: &[&str]) -> anyhow::Result<Obj
     let (opened, following) = folder::open(folder, namespaces)?;
     app.tasks.start("folder", following);
     Ok(opened)
-}
-
-/// Returns the rule sets in the store, and their changes.
-fn rule_set_events(rule_sets: &ObjectStore) -> BoxStream<'static, RuleSetEvent> {
-    let kind = kinds::RULE_SETS;
-    let target = Gvr {
-        group: kind.group.to_owned(),
-        version: kind.version.to_owned(),
-        resource: kind.plural.to_owned(),
-    };
-    let source = Source {
-        target: target.into(),
-        namespace: None,
-    };
-    let named = |json: &[u8]| {
-        let object: Value = serde_json::from_slice(json).ok()?;
-        Some((object["metadata"]["name"].as_str()?.to_owned(), object))
-    };
-    let events = rule_sets.follow(source, None).filter_map(move |raw| {
-        let event = match raw {
-            Raw::Reset => Some(RuleSetEvent::Reset),
-            Raw::Synced => Some(RuleSetEvent::Synced),
-            Raw::Applied(json) => named(&json).map(|(name, object)| applied(name, object)),
-            Raw::Deleted(json) => named(&json).map(|(name, _)| RuleSetEvent::Deleted(name)),
-            // A store never sends this event.
-            Raw::Lost(_) => None,
-        };
-        std::future::ready(event)
-    });
-    events.boxed()
 }

@@ -1,14 +1,8 @@
-//! Receives the signals that stop the process, SIGTERM and SIGINT, in the order of arrival.
+//! Receives the signals that stop the process: SIGTERM and SIGINT.
 
 use anyhow::Context as _;
 use std::io;
-use tokio::runtime::Builder;
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc;
-
-/// Capacity of the queue of signals. The first signal starts the shutdown. The second signal ends
-/// the delay after SIGTERM, or the wait for open requests. Further signals have no effect.
-const QUEUE_CAPACITY: usize = 2;
+use tokio::signal::unix::{self, SignalKind, signal};
 
 /// A signal that stops the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,55 +23,36 @@ impl Signal {
     }
 }
 
-/// The queue of received signals.
+/// The received signals.
 #[derive(Debug)]
-pub struct Signals(mpsc::Receiver<Signal>);
+pub struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+}
 
 impl Signals {
-    /// Installs the signal handlers. `main` calls this function before it starts anything else.
+    /// Installs the signal handlers. The caller must run in a tokio runtime. `main` calls this function
+    /// before it starts anything else.
     ///
     /// The server is PID 1 in its container. Without a handler for a signal, the kernel ignores
     /// this signal to PID 1, so the server would not stop.
     ///
-    /// A separate thread waits for the signals, because all threads of the server's runtime can be
-    /// blocked, for example by an exec plugin of a kubeconfig.
-    ///
     /// # Errors
     ///
-    /// The system has no file descriptor or thread left.
+    /// The system has no file descriptor left.
     pub fn install() -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_io().build()?;
-        let entered = runtime.enter();
-        let mut terminate = signal(SignalKind::terminate())?;
-        let mut interrupt = signal(SignalKind::interrupt())?;
-        drop(entered);
-        let (send, arrived) = mpsc::channel(QUEUE_CAPACITY);
-        let forward = async move {
-            loop {
-                let signal = tokio::select! {
-                    Some(()) = terminate.recv() => Signal::Terminate,
-                    Some(()) = interrupt.recv() => Signal::Interrupt,
-                    else => return,
-                };
-                if send.send(signal).await.is_err() {
-                    return;
-                }
-            }
-        };
-        std::thread::Builder::new()
-            .name("signals".to_owned())
-            .spawn(move || runtime.block_on(forward))?;
-        Ok(Self(arrived))
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
     }
 
-    /// Returns the next signal when it arrives. If the thread that waits for signals has ended,
-    /// returns SIGTERM, because the process could not be stopped any more.
+    /// Returns the next signal when it arrives. Cancel-safe.
     pub async fn next(&mut self) -> Signal {
-        let signal = self.0.recv().await;
-        signal.unwrap_or_else(|| {
-            tracing::error!("the thread that waits for signals has ended, so the server stops");
-            Signal::Terminate
-        })
+        tokio::select! {
+            _ = self.terminate.recv() => Signal::Terminate,
+            _ = self.interrupt.recv() => Signal::Interrupt,
+        }
     }
 
     /// Runs `step`, which is one step of the server's start, and returns its result. If a signal
@@ -97,20 +72,5 @@ impl Signals {
             }
             ended = &mut step => ended.context("the start failed")?.map(Some),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn the_end_of_the_thread_that_waits_for_signals_stops_the_server() {
-        let (thread, queue) = mpsc::channel(QUEUE_CAPACITY);
-        let mut signals = Signals(queue);
-        thread.send(Signal::Interrupt).await.unwrap();
-        drop(thread);
-        assert_eq!(signals.next().await, Signal::Interrupt);
-        assert_eq!(signals.next().await, Signal::Terminate);
     }
 }

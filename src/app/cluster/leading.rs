@@ -85,7 +85,7 @@ impl LeaderSetup {
         PipelineInput {
             restored: restore_operations(shared, term, store, listed, is_restored),
             resolve: Arc::new(Discovery::new(connection)),
-            rule_sets: rule_sets::follow(client.clone()),
+            rule_sets: rule_sets::follow(client.clone(), &*feed),
             status: Arc::new(StatusWriter::new(client)),
             feed,
             unsynced_rule_sets,

@@ -1,20 +1,21 @@
-//! Watches the rule sets of a cluster for the rule-set controller, which compiles the rules.
+//! Watches the rule sets for the rule-set controller, which compiles the rules.
 //!
-//! Also watches the installed `CustomResourceDefinition` (CRD) of rule sets, and compares its fields
-//! with the fields that this release knows. The CRD is installed separately from the server, so the
-//! CRD can be older. If the CRD lacks a field, the kube-apiserver removes the field from rule sets,
-//! and the server never receives it.
+//! In a cluster, also watches the installed `CustomResourceDefinition` (CRD) of rule sets, and compares
+//! its fields with the fields that this release knows. The CRD is installed separately from the server,
+//! so the CRD can be older. If the CRD lacks a field, the kube-apiserver removes the field from rule
+//! sets, and the server never receives it.
 
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_api::schema;
+use ifo_api::{Gvr, Source, schema};
+use ifo_observe::{Feed, GapReason, Raw};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::core::{ApiResource, DynamicObject};
 use kube::runtime::{WatchStreamExt as _, watcher};
-use kube::{Api, Client, ResourceExt as _};
-use serde_json::{Value, json};
+use kube::{Api, Client, Resource as _};
+use serde_json::Value;
+use std::sync::Arc;
 
 /// Name of the CRD of rule sets.
 const DEFINITION: &str = "operationrulesets.ifo.kubevirt.io";
@@ -23,47 +24,54 @@ const DEFINITION: &str = "operationrulesets.ifo.kubevirt.io";
 /// not reported, because a status message has no room for more.
 const MAX_UNKNOWN_FIELDS: usize = 20;
 
-/// Watches the rule sets and their CRD. If a rule set cannot be decoded, the stream yields
-/// [`RuleSetEvent::Unreadable`] with its name. The other rule sets are processed as usual.
-pub(super) fn follow(client: Client) -> BoxStream<'static, RuleSetEvent> {
-    let definition = missing_fields(client.clone());
-    // Rule sets are read as `DynamicObject`, which keeps the fields that this server does not know.
-    // `applied` reports these fields.
-    let resource = ApiResource::erase::<OperationRuleSet>(&());
-    let api: Api<DynamicObject> = Api::all_with(client, &resource);
-    let mut last_logged: Option<String> = None;
-    let rule_sets = watcher(api, watcher::Config::default())
-        .default_backoff()
-        .filter_map(move |event| {
-            let event = match event {
-                Ok(watcher::Event::Init) => Some(RuleSetEvent::Reset),
-                Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) => {
-                    Some(applied(object.name_any(), json!(object)))
-                }
-                Ok(watcher::Event::InitDone) => {
-                    last_logged = None;
-                    Some(RuleSetEvent::Synced)
-                }
-                Ok(watcher::Event::Delete(object)) => {
-                    Some(RuleSetEvent::Deleted(object.name_any()))
-                }
-                Err(error) => {
-                    // The watcher retries a failed watch. The server logs an error only if it
-                    // differs from the last logged error. After a complete list of the rule sets,
-                    // the server logs the next error in any case.
-                    let reason = watch_failure(&error);
-                    if last_logged.as_ref() != Some(&reason) {
-                        tracing::warn!("rule sets cannot be watched: {reason}");
-                        last_logged = Some(reason);
-                    }
-                    None
-                }
-            };
-            std::future::ready(event)
-        });
+/// Watches the rule sets and their CRD.
+pub(super) fn follow(client: Client, feed: &dyn Feed) -> BoxStream<'static, RuleSetEvent> {
     // The controller stops if this stream ends. The stream never ends, because the watch of the
     // rule sets never ends.
-    stream::select(rule_sets, definition).boxed()
+    stream::select(events(feed), missing_fields(client)).boxed()
+}
+
+/// Watches the rule sets that `feed` reads. If a rule set cannot be decoded, the stream yields
+/// [`RuleSetEvent::Unreadable`] with its name. The other rule sets are processed as usual.
+pub(in crate::app) fn events(feed: &dyn Feed) -> BoxStream<'static, RuleSetEvent> {
+    let target = Arc::new(Gvr {
+        group: OperationRuleSet::group(&()).into_owned(),
+        version: OperationRuleSet::version(&()).into_owned(),
+        resource: OperationRuleSet::plural(&()).into_owned(),
+    });
+    let namespace = None;
+    let mut last_logged: Option<GapReason> = None;
+    let events = feed.follow(Source { target, namespace }, None);
+    let events = events.filter_map(move |raw| {
+        let event = match raw {
+            Raw::Reset => Some(RuleSetEvent::Reset),
+            Raw::Applied(json) => named(&json).map(|(name, object)| applied(name, object)),
+            Raw::Deleted(json) => named(&json).map(|(name, _)| RuleSetEvent::Deleted(name)),
+            Raw::Synced => {
+                last_logged = None;
+                Some(RuleSetEvent::Synced)
+            }
+            Raw::Lost(why) => {
+                // The feed retries a failed watch. The server logs an error only if it differs from the
+                // last logged error. After a complete list of the rule sets, the server logs the next
+                // error in any case.
+                if last_logged.as_ref() != Some(&why) {
+                    let reason = watch_failure(&why);
+                    tracing::warn!("rule sets cannot be watched: {reason}");
+                    last_logged = Some(why);
+                }
+                None
+            }
+        };
+        std::future::ready(event)
+    });
+    events.boxed()
+}
+
+/// Returns the name and the content of an object.
+fn named(json: &[u8]) -> Option<(String, Value)> {
+    let object: Value = serde_json::from_slice(json).ok()?;
+    Some((object["metadata"]["name"].as_str()?.to_owned(), object))
 }
 
 /// Returns a stream of lists. Each list contains the fields that this release knows and that the
@@ -94,7 +102,7 @@ fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
 }
 
 /// Decodes the JSON of a rule set. Returns the event for the controller.
-pub(in crate::app) fn applied(name: String, json: Value) -> RuleSetEvent {
+fn applied(name: String, json: Value) -> RuleSetEvent {
     decode(json).unwrap_or_else(|error| {
         tracing::warn!(name, %error, "a rule set could not be decoded");
         RuleSetEvent::Unreadable(name)
@@ -121,18 +129,19 @@ fn decode(json: Value) -> Result<RuleSetEvent, serde_json::Error> {
 
 /// Returns the reason why rule sets cannot be watched. The CRD of rule sets can be missing, because
 /// the CRD is installed separately from the server.
-fn watch_failure(error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => {
+fn watch_failure(why: &GapReason) -> String {
+    match why {
+        GapReason::Refused { code: 404, .. } => {
             "their CRD is not installed: kubectl apply -k deploy/crd".to_owned()
         }
-        error => error.to_string(),
+        why => why.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn unknown_fields_of_the_spec_are_reported_with_their_paths() {
