@@ -2,68 +2,73 @@
 //! flight. It proves nothing if no rule set (`OperationRuleSet`) can detect the matching
 //! operations, or if one of their rule sets does not work.
 
-use super::wait_state::{Step, WaitVerdict};
-use crate::api_client::ListCompleteness;
+use super::wait_state::{Step, WaitEnd};
+use crate::api_client::{ApiClient, ListCompleteness};
 use crate::filter::Filters;
 use crate::problem::{INSTALL_HINT, Problem};
 use crate::rule_sets::{ListedRuleSet, RuleSets};
 use ifo_api::GROUP;
 use ifo_api::completeness::{Incomplete, NotWorking};
 
-/// Returns the reason why `ifo-apiserver` may not detect all operations that match `filters`. None
-/// if it detects all. The reason can go away while the user waits. If it cannot, for example
-/// because no rule set detects such operations, the wait ends with this reason.
+/// Returns an error with the reason if `ifo-apiserver` may not detect all operations that match
+/// `filters`. A reason that can go away while the user waits is [`Problem::Other`]. If it cannot go
+/// away, for example because no rule set detects such operations, the wait ends with this reason.
 ///
-/// `rule_sets` is the answer to the request for all rule sets, and `completeness` is that of the list
-/// of operations. `ignored` has the names of the rule sets that need not work
-/// (`--ignore-rule-set`).
-pub(super) fn doubt(
-    rule_sets: Result<&RuleSets, &Problem>,
+/// `completeness` is that of the list of operations. `ignored` has the names of the rule sets that
+/// need not work (`--ignore-rule-set`).
+pub(super) async fn check_rule_sets(
+    server: &ApiClient,
     filters: &Filters,
     completeness: &ListCompleteness,
     ignored: &[String],
-) -> Step<Option<String>> {
-    let detecting = match rule_sets {
-        Ok(rule_sets) => {
-            Some(detecting(rule_sets, filters, ignored).map_err(WaitVerdict::Unknown)?)
-        }
+) -> Step {
+    let rule_sets = match RuleSets::read(server).await {
         // The user may not read rule sets. So the plugin cannot know whether a rule set detects
         // operations that other filters than the namespace select.
-        Err(_) if filters.with_namespace(None).is_unfiltered() => None,
-        Err(refused) => {
+        Err(Problem::Forbidden { .. }) if filters.with_namespace(None).is_unfiltered() => None,
+        Err(refused @ Problem::Forbidden { .. }) => {
             let hint = "without this right, --namespace is the only possible filter";
-            return Err(WaitVerdict::Unknown(format!("{refused}; {hint}")));
+            return Err(WaitEnd::Unknown(format!("{refused}; {hint}")));
         }
+        rule_sets => Some(rule_sets?),
     };
+    let detecting = rule_sets.as_ref().map(|it| detecting(it, filters, ignored));
+    let detecting = detecting.transpose()?;
     let mut unread = detecting.iter().flatten().filter(|it| !it.is_current());
-    if let Some(unread) = unread.next() {
-        let name = unread.name();
-        return Ok(Some(format!("the server has not read rule set {name} yet")));
-    }
-    Ok(match (completeness, detecting) {
-        (ListCompleteness::Complete, _) => None,
-        (ListCompleteness::NotStated, _) => {
+    let doubt = match (completeness, unread.next(), &detecting) {
+        (_, Some(unread), _) => {
+            let name = unread.name();
+            Some(format!("the server has not read rule set {name} yet"))
+        }
+        (ListCompleteness::Complete, ..) => None,
+        (ListCompleteness::NotStated, ..) => {
             Some("the server does not state whether its list is complete".to_owned())
         }
-        (ListCompleteness::Incomplete(Incomplete::NotWorking(sets)), Some(detecting)) => {
-            not_working_text(sets, &detecting)
+        (ListCompleteness::Incomplete(Incomplete::NotWorking(sets)), _, Some(detecting)) => {
+            not_working_text(sets, detecting)
         }
-        (ListCompleteness::Incomplete(why), _) => Some(why.to_string()),
-    })
+        (ListCompleteness::Incomplete(why), ..) => Some(why.to_string()),
+    };
+    doubt.map_or(Ok(()), |why| Err(Problem::Other(why).into()))
 }
 
 /// Returns the rule sets that must work, so that all operations that match the filters are
-/// detected. If there are none, returns the reason.
+/// detected. If there are none, returns the reason as an error.
 fn detecting<'a>(
     rule_sets: &'a RuleSets,
     filters: &Filters,
     ignored: &[String],
-) -> Result<Vec<&'a ListedRuleSet>, String> {
+) -> Step<Vec<&'a ListedRuleSet>> {
+    if let Some(unknown) = ignored.iter().find(|it| !rule_sets.has(it)) {
+        let message = format!("there is no rule set {unknown:?}; see: kubectl get ors");
+        return Err(Problem::Usage(message).into());
+    }
     if rule_sets.is_empty() {
-        return Err(format!("{}{INSTALL_HINT}", Incomplete::NoRuleSets));
+        let message = format!("{}{INSTALL_HINT}", Incomplete::NoRuleSets);
+        return Err(WaitEnd::Unknown(message));
     }
     if let Some(message) = rule_sets.undetectable(filters, &filters.values()) {
-        return Err(message);
+        return Err(WaitEnd::Unknown(message));
     }
     // If the cluster does not serve the API group of a target, no object of the target exists. So
     // the rule set of this target need not work.
@@ -74,11 +79,10 @@ fn detecting<'a>(
     };
     let detecting: Vec<_> = rule_sets.items.iter().filter(must_work).collect();
     if detecting.is_empty() {
-        return Err(
+        return Err(WaitEnd::unknown(
             "the cluster serves no resource of the rule sets that detect such operations, or \
-             --ignore-rule-set names these rule sets"
-                .to_owned(),
-        );
+             --ignore-rule-set names these rule sets",
+        ));
     }
     Ok(detecting)
 }

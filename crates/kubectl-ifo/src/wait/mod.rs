@@ -5,30 +5,26 @@
 //! list can lack operations.
 //!
 //! If an `Activity` is about exactly the selected operations and states that nothing is in flight, the
-//! activity decides ([`activity`]). Otherwise, lists and watches of operations decide, together with
-//! the statement of the server that its list is complete ([`check`]).
+//! activity decides. Otherwise, lists and watches of operations decide, together with the statement
+//! of the server that its list is complete ([`check`]).
 
-mod activity;
-mod args;
 mod check;
-mod progress;
 mod wait_loop;
 mod wait_state;
 
 use super::columns::{Table, terminal_width};
-use super::connect::needs_cluster;
+use super::connect::{Connect, checked_namespace, needs_cluster};
+use super::filter::Filters;
 use super::output::{TextStyle, print, print_error_line, print_error_text};
 use super::plain_text::one_line;
 use super::problem::Problem;
 use super::work_groups::Row;
 use crate::clock;
-pub(super) use args::WaitArgs;
-use progress::{active_text, ignored_text, reason};
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use wait_loop::OperationWait;
-use wait_state::{WaitGoal, WaitState, WaitVerdict};
+use wait_state::{WaitEnd, WaitGoal, WaitSettings, WaitState};
 
 /// Exit code if the goal was not reached before the timeout, or at the single check with
 /// `--timeout=0`. Also if the goal cannot be reached, because an operation has failed.
@@ -38,6 +34,75 @@ const UNKNOWN: u8 = 3;
 /// Largest number of operations in the table that is printed if the goal was not reached. Further
 /// operations are left out.
 const MAX_NAMED: usize = 10;
+
+/// The flags of `wait`.
+#[derive(Debug, clap::Args)]
+// `--all-phases` is hidden. This flag has no effect, because a wait always reads operations in all
+// phases.
+#[command(mut_arg("all_phases", |it| it.hide(true)))]
+// An empty namespace is refused, because an unset shell variable must not mean all namespaces.
+#[command(mut_arg("namespace", |it| it.value_parser(checked_namespace)))]
+// `--from` is hidden. If the user gives this flag, an error message explains that files do not
+// change.
+#[command(mut_arg("from", |it| it.hide(true)))]
+#[command(after_help = "\
+Exit codes:
+  0  the goal is reached
+  1  the goal was not reached within --timeout, or an operation failed (--for=succeeded)
+  2  an error, such as a filter value that does not exist
+  3  unknown: no rule set is installed, a rule set does not work, or the server does not answer
+
+Examples:
+  # Check once if an operation is in flight
+  kubectl ifo wait --timeout=0
+
+  # Before maintenance: wait until no operation has been in flight for half a minute
+  kubectl ifo wait --for=idle --quiet-period=30s --timeout=30m
+
+  # Before maintenance of a node: wait until no operation touches it
+  kubectl ifo wait --for=idle --node worker-3 --timeout=30m
+
+  # Wait only for operations on virtual machines, without failing and blocked ones
+  kubectl ifo wait -c kubevirt --ignore-failing --ignore-blocked
+
+  # Wait until a migration in a namespace has started, and then until it has ended
+  kubectl ifo wait --for=started -n shop -o Migrating --timeout=1m
+  kubectl ifo wait --for=completed -n shop -o Migrating
+
+  # Wait until a migration has succeeded; if it fails, end at once
+  kubectl ifo wait --for=succeeded -n shop -o Migrating")]
+pub(super) struct WaitArgs {
+    #[command(flatten)]
+    settings: WaitSettings,
+    /// Longest wait, such as 30m; 0 checks once; no limit if omitted or negative
+    #[arg(long, value_parser = limit, value_name = "TIME", allow_hyphen_values = true)]
+    timeout: Option<Duration>,
+    /// Do not require this rule set to work; may be given several times
+    #[arg(long = "ignore-rule-set", value_name = "NAME", value_delimiter = ',')]
+    ignored: Vec<String>,
+    /// Print only errors, and the reason if the answer is unknown
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    filters: Filters,
+    #[command(flatten)]
+    connect: Connect,
+}
+
+impl WaitArgs {
+    /// Returns true if the goal is checked only once.
+    fn checks_once(&self) -> bool {
+        self.timeout == Some(Duration::ZERO)
+    }
+}
+
+/// Parses the longest wait. A negative time means no limit. (In `kubectl wait`, it means one week.)
+fn limit(text: &str) -> Result<Duration, String> {
+    match text.strip_prefix('-') {
+        Some(negative) => clock::duration(negative).map(|_| Duration::MAX),
+        None => clock::duration(text),
+    }
+}
 
 /// Waits for the goal, and returns the exit code.
 pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
@@ -54,67 +119,51 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     if settings.goal == WaitGoal::Succeeded && settings.ignore_failing {
         return refused("--ignore-failing cannot be used with --for=succeeded");
     }
-    let once = args.timeout == Some(Duration::ZERO);
-    let limit = args.timeout.filter(|_| !once).unwrap_or(Duration::MAX);
-    let mut waiting = OperationWait::new(args, filters, once);
-    let end = match timeout(limit, waiting.run()).await {
+    let limit = args.timeout.filter(|_| !args.checks_once());
+    let mut waiting = OperationWait::new(args, filters);
+    let end = match timeout(limit.unwrap_or(Duration::MAX), waiting.run()).await {
         Ok(Err(end)) => end,
-        Err(_) => waiting.verdict_at_timeout(),
+        Err(_) => waiting.end_at_timeout(),
     };
-    let wait_state = &waiting.wait_state;
-    Ok(ExitCode::from(match end {
-        WaitVerdict::Error(problem) => return Err(problem),
-        WaitVerdict::Unknown(why) => {
+    let exit_code = match end {
+        WaitEnd::Error(problem) => return Err(problem),
+        WaitEnd::Unknown(why) => {
             print_error_line(&format!("unknown: {why}"));
             UNKNOWN
         }
-        WaitVerdict::Reached => {
-            if !args.quiet {
-                print(one_line(&success_message(args, wait_state)) + "\n")?;
+        WaitEnd::Reached if args.quiet => 0,
+        WaitEnd::Reached => {
+            let reason = waiting.state.reason();
+            let mut message = format!("{}: {reason}", settings.goal);
+            if !args.ignored.is_empty() {
+                message += "; these rule sets were not checked: ";
+                message += &args.ignored.join(", ");
             }
+            print(one_line(&message) + "\n")?;
             0
         }
-        end => {
-            if !args.quiet {
-                print_failure(&end, wait_state, once);
-            }
+        _ if args.quiet => NOT_REACHED,
+        WaitEnd::Failed(failed) => {
+            print_error_line(&format!("failed: {failed}"));
             NOT_REACHED
         }
-    }))
-}
-
-fn success_message(args: &WaitArgs, wait_state: &WaitState) -> String {
-    let goal = args.settings.goal;
-    let mut ignored = ignored_text(wait_state);
-    if !args.ignored.is_empty() {
-        ignored += "; these rule sets were not checked: ";
-        ignored += &args.ignored.join(", ");
-    }
-    match goal {
-        WaitGoal::Idle => format!("{goal}: no operation in flight{ignored}"),
-        WaitGoal::Started => format!("{goal}: {}", active_text(wait_state)),
-        WaitGoal::Completed => format!("{goal}: all operations have ended{ignored}"),
-        WaitGoal::Succeeded => format!("{goal}: all operations have succeeded{ignored}"),
-    }
+        WaitEnd::NotReached => {
+            print_failure(args, &waiting.state);
+            NOT_REACHED
+        }
+    };
+    Ok(ExitCode::from(exit_code))
 }
 
 /// Prints why the goal was not reached, with the operations that prevent it.
-fn print_failure(end: &WaitVerdict, wait_state: &WaitState, once: bool) {
-    if let WaitVerdict::Failed(failed) = end {
-        return print_error_line(&format!("failed: {failed}"));
-    }
-    let title = if once {
-        format!("not {}", wait_state.settings.goal)
+fn print_failure(args: &WaitArgs, state: &WaitState) {
+    let title = if args.checks_once() {
+        format!("not {}", args.settings.goal)
     } else {
         "timed out".to_owned()
     };
-    let but = match wait_state.verdict(Instant::now()) {
-        WaitVerdict::ReachedAt(_) => ", but not yet for the quiet period",
-        _ => "",
-    };
-    print_error_line(&format!("{title}: {}{but}", reason(wait_state)));
-    let named = wait_state.active().take(MAX_NAMED);
-    let named: Vec<Row> = named.map(Row::from).collect();
+    print_error_line(&format!("{title}: {}", state.reason()));
+    let named: Vec<Row> = state.active().take(MAX_NAMED).map(Row::from).collect();
     if !named.is_empty() {
         let style = TextStyle {
             screen: terminal_width(),

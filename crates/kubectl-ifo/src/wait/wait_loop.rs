@@ -1,26 +1,29 @@
 //! The main loop of `kubectl ifo wait`: reads the activity or lists the operations, decides whether
 //! the wait ends, and otherwise waits for a change.
 //!
+//! Each problem that can go away is handled in the same way: the result is unknown, the quiet period
+//! begins again, and the loop reads everything again after [`RETRY_INTERVAL`]. Examples are an
+//! interrupted watch, a rule set that does not work, and a server that does not answer.
+//!
 //! A watch can fail without an error, and then delivers no changes. So only the answer to a new
 //! request can confirm that no operation is in flight.
 
-use super::activity;
-use super::args::WaitArgs;
-use super::check::doubt;
-use super::progress::ProgressOutput;
-use super::wait_state::{Step, WaitGoal, WaitState, WaitVerdict};
+use super::WaitArgs;
+use super::check::check_rule_sets;
+use super::wait_state::{Step, WaitEnd, WaitGoal, WaitState};
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::clock;
 use crate::discovered_kinds::Kinds;
-use crate::filter::Filters;
+use crate::filter::{FilterValue, Filters};
 use crate::filter_check;
+use crate::history::records;
 use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::operation_source::{
-    OperationChange, OperationFollower, OperationSource, Served, decode, escape,
-};
+use crate::operation_source::{OperationChange, OperationSource, Served, escape, query};
+use crate::output::print_error_line;
 use crate::problem::Problem;
-use crate::rule_sets::RuleSets;
-use ifo_api::{LIVE_GROUP, VERSION, record};
+use ifo_api::activity::{Activity, PLURAL};
+use ifo_api::{LIVE_GROUP, VERSION};
+use ifo_client::list::ListItems;
 use std::convert::Infallible;
 use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -29,10 +32,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same interval while the result is unknown, and for activities.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
+/// Shortest time between two lines of progress. Other lines are dropped, because many of them differ
+/// only in an age.
+const PRINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
-/// code for an unknown result. While an operation is certainly active, the result is known. A
-/// restart of `ifo-apiserver`, including its first lists of all watched resources, usually takes
-/// less time.
+/// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all watched
+/// resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
 /// The message for the goal `idle` if the cluster has only the custom resources of operations. It
 /// says why custom resources cannot show that no operation is in flight: if the `ifo-apiserver`
@@ -42,34 +47,28 @@ const NOT_DETECTING: &str = "custom resources show only the operations that were
 const NO_ANSWER: &str =
     "the cluster has not returned all operations and rule sets before the timeout";
 
-/// The state of a running wait.
+/// A running wait.
 pub(super) struct OperationWait<'a> {
     args: &'a WaitArgs,
     filters: Filters,
-    /// True for a single check (`--timeout=0`).
-    once: bool,
-    pub(super) wait_state: WaitState,
-    /// The reason why the result is unknown, and the time since which it is unknown. None after a list
-    /// that proved the result and a watch that worked until the next list.
-    doubt: Option<(String, Instant)>,
+    pub(super) state: WaitState,
+    /// The reason why the result is unknown. None if the newest answers prove the state.
+    doubt: Option<String>,
     /// True if the cluster has answered, and the values of the filters exist.
     are_filters_checked: bool,
-    /// True if the operations, and the rule sets if they matter, have been read once.
-    is_answered: bool,
-    progress: ProgressOutput,
+    /// The newest line of progress and its time.
+    printed: Option<(String, Instant)>,
 }
 
 impl<'a> OperationWait<'a> {
-    pub(super) fn new(args: &'a WaitArgs, filters: Filters, once: bool) -> Self {
+    pub(super) fn new(args: &'a WaitArgs, filters: Filters) -> Self {
         Self {
             args,
             filters,
-            once,
-            wait_state: WaitState::new(args.settings),
-            doubt: None,
+            state: WaitState::new(args.settings),
+            doubt: Some(NO_ANSWER.to_owned()),
             are_filters_checked: false,
-            is_answered: false,
-            progress: ProgressOutput::default(),
+            printed: None,
         }
     }
 
@@ -80,15 +79,24 @@ impl<'a> OperationWait<'a> {
         server.ignored_rule_sets.clone_from(&self.args.ignored);
         self.filters.resolve(&Kinds::new(server.clone())).await;
         server.relevant_operations = self.filters.label_selector();
+        // The last time at which all requests and watches worked.
+        let mut worked = Instant::now();
         loop {
-            match self.attempt(&server).await {
-                Err(WaitVerdict::Error(problem)) if self.is_temporary(&problem) => {
-                    self.record_doubt(problem.to_string())?;
-                    self.show();
-                    sleep(RETRY_INTERVAL).await;
+            let why = match self.attempt(&server).await {
+                Ok(()) => {
+                    worked = Instant::now();
+                    continue;
                 }
-                step => step?,
+                Err(WaitEnd::Error(problem)) if self.is_temporary(&problem) => problem.to_string(),
+                Err(end) => return Err(end),
+            };
+            self.state.lost();
+            if self.args.checks_once() || worked.elapsed() >= MAX_UNKNOWN_TIME {
+                return Err(WaitEnd::Unknown(why));
             }
+            self.doubt = Some(why);
+            self.show();
+            sleep(RETRY_INTERVAL).await;
         }
     }
 
@@ -103,227 +111,184 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// Reads the present state, and decides whether the wait ends. If not, waits until the state
-    /// must be read again.
+    /// Reads the present state, and decides whether the wait ends. If not, processes changes until
+    /// the state must be read again.
     async fn attempt(&mut self, server: &ApiClient) -> Step {
-        let idle = activity::idle_condition(server, self.args, &self.filters).await;
-        let now = Instant::now();
-        match idle {
-            Some(idle) if &*idle.status == "True" => {
-                // The value of the filter has an activity, so it exists.
-                self.are_filters_checked = true;
-                let age = clock::now().duration_since(idle.last_transition_time.0);
-                let age = age.try_into().unwrap_or_default();
-                self.wait_state.idle(age, now);
-                let complete = Some(ListCompleteness::Complete);
-                let is_proven = self.decide(server, complete).await?;
-                return self.follow(server, None, is_proven).await;
-            }
-            Some(idle) if &*idle.status == "False" => self.wait_state.busy(now),
-            _ => {}
+        if let Some(age) = self.idle_age(server).await {
+            // The value of the filter has an activity, so it exists.
+            self.are_filters_checked = true;
+            self.state.idle(age, Instant::now());
+            let complete = Some(ListCompleteness::Complete);
+            self.decide(server, complete, true).await?;
+            self.show();
+            sleep(RETRY_INTERVAL).await;
+            return Ok(());
         }
-        let (source, listed, is_proven) = self.list(server).await?;
-        let changes = source.follow(listed)?;
-        self.follow(server, Some(changes), is_proven).await
-    }
-
-    /// Lists the operations, and decides whether the wait ends. If not, returns the list, and true if
-    /// it proves the result.
-    async fn list(
-        &mut self,
-        server: &ApiClient,
-    ) -> Step<(OperationSource, Vec<InFlightOperation>, bool)> {
         let found = OperationSource::find(server.clone(), self.filters.clone()).await;
         let (source, listed) = found?;
-        if !self.are_filters_checked {
-            let doubts = filter_check::check(&self.filters, &source, &listed).await?;
-            if !self.args.quiet {
-                source.print_note();
-                // The result of the wait reports that no rule set can detect matching operations.
-                doubts.print_unchecked();
-            }
-            self.are_filters_checked = true;
-        }
+        self.check_filters(&source, &listed).await?;
         if source.served == Served::Crs && self.args.settings.goal == WaitGoal::Idle {
-            return Err(WaitVerdict::unknown(NOT_DETECTING));
+            return Err(WaitEnd::unknown(NOT_DETECTING));
         }
-        for missing in self.wait_state.missing_from(&listed) {
-            self.ended(server, missing).await;
+        for missing in self.state.missing_from(&listed) {
+            self.ended(&source, missing).await;
         }
-        self.wait_state.listed(&listed, Instant::now());
+        self.state.listed(&listed, Instant::now());
         // Custom resources alone decide the goals that are possible with them.
         let completeness = (source.served == Served::Live).then(|| source.completeness());
-        let is_proven = self.decide(server, completeness).await?;
-        if source.namespaces.is_some() && self.filters.namespace.is_none() {
-            let why = "you may not list operations in all namespaces; name one with -n";
-            return Err(WaitVerdict::unknown(why));
+        let sees_all = source.namespaces.is_none() || self.filters.namespace.is_some();
+        self.decide(server, completeness, sees_all).await?;
+        self.follow(&source, listed).await
+    }
+
+    /// Returns the time since which the activity that is about exactly the selected operations has
+    /// been idle. Returns None if there is no such activity, if it is not idle, or if it cannot be
+    /// read.
+    async fn idle_age(&self, server: &ApiClient) -> Option<Duration> {
+        let (settings, filters) = (self.args.settings, &self.filters);
+        let ignores = settings.ignore_failing || settings.ignore_blocked;
+        let is_other = ignores || !self.args.ignored.is_empty() || filters.selector.is_some();
+        if settings.goal != WaitGoal::Idle || is_other {
+            return None;
         }
-        Ok((source, listed, is_proven))
+        let fields = match filters.values().as_slice() {
+            [] => "metadata.name=cluster".to_owned(),
+            [FilterValue::Node(node)] => format!("metadata.name=node.{node}"),
+            [FilterValue::Component(name)] => format!("metadata.name=component.{name}"),
+            // The namespace of the activity `cluster` also has the operations on cluster-scoped
+            // objects, which `-n` does not select. Without a selector, the answer there has several
+            // activities.
+            [FilterValue::Namespace(_)] => String::new(),
+            _ => return None,
+        };
+        // The namespace of the other activities is a setting of the server.
+        let within = filters.namespace.as_deref();
+        let within = within.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+        let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
+        let uri = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{PLURAL}?{query}");
+        let answer = server.answer(&uri).await.ok()?;
+        let list = ListItems::<Activity>::read(answer.text.as_bytes()).ok()?;
+        let [activity] = list.items.as_slice() else {
+            return None;
+        };
+        let idle = activity.idle().filter(|it| &*it.status == "True")?;
+        let age = clock::now().duration_since(idle.last_transition_time.0);
+        // The clock of the server can be ahead.
+        Some(age.try_into().unwrap_or_default())
+    }
+
+    /// Checks, once, whether the values of the filters exist.
+    async fn check_filters(
+        &mut self,
+        source: &OperationSource,
+        listed: &[InFlightOperation],
+    ) -> Step {
+        if self.are_filters_checked {
+            return Ok(());
+        }
+        let doubts = filter_check::check(&self.filters, source, listed).await?;
+        if !self.args.quiet {
+            source.print_note();
+            // The result of the wait reports that no rule set can detect matching operations.
+            doubts.print_unchecked();
+        }
+        self.are_filters_checked = true;
+        Ok(())
     }
 
     /// Processes the end of an operation. If its end was not seen, its record has the result.
-    async fn ended(&mut self, server: &ApiClient, operation: InFlightOperation) {
-        let mut ended = None;
+    async fn ended(&mut self, source: &OperationSource, mut operation: InFlightOperation) {
         if self.args.settings.goal == WaitGoal::Succeeded && operation.is_active() {
-            ended = record_of(server, &operation).await;
+            let name = format!("metadata.name={}", operation.metadata.name);
+            let found = records(source, &name).await.unwrap_or_default();
+            let mut found = found.into_iter().filter(|it| it.key() == operation.key());
+            operation = found.next().unwrap_or(operation);
         }
-        let ended = ended.unwrap_or(operation);
-        self.wait_state.ended_or_deleted(&ended, Instant::now());
+        self.state.ended(&operation, Instant::now());
     }
 
-    /// Decides whether the wait ends with the state that was just read. `completeness` is that of
-    /// the list. None if the rule sets do not matter. Returns true if the list proves the result.
+    /// Ends the wait if the state that was just read proves that it must end. `completeness` is that
+    /// of the list. None if the rule sets do not matter. `sees_all` is true if the user may list the
+    /// selected operations in all namespaces.
     async fn decide(
         &mut self,
         server: &ApiClient,
         completeness: Option<ListCompleteness>,
-    ) -> Step<bool> {
-        let is_final = self.wait_state.verdict(Instant::now()).is_final();
-        let doubt = match completeness {
-            // While an operation is active, the result is known even if rule sets do not work.
-            Some(completeness) if !is_final && !self.wait_state.is_busy() => {
-                self.check_rule_sets(server, &completeness).await?
-            }
-            _ => None,
-        };
-        let is_proven = doubt.is_none();
-        if let Some(why) = doubt {
-            self.record_doubt(why)?;
+        sees_all: bool,
+    ) -> Step {
+        self.state.reached_at()?;
+        // While an operation is active, the result is known even if rule sets do not work.
+        let is_busy = self.state.active().next().is_some();
+        if let Some(completeness) = completeness.filter(|_| !is_busy) {
+            let ignored = &self.args.ignored;
+            check_rule_sets(server, &self.filters, &completeness, ignored).await?;
         }
-        self.is_answered = true;
-        let verdict = self.wait_state.verdict(Instant::now());
-        if self.once || verdict.is_final() || (is_proven && verdict == WaitVerdict::Reached) {
-            return Err(verdict);
+        let checks_once = self.args.checks_once();
+        if !sees_all && !(is_busy && checks_once) {
+            let why = "you may not list operations in all namespaces; name one with -n";
+            return Err(WaitEnd::unknown(why));
         }
-        Ok(is_proven)
+        self.doubt = None;
+        match self.state.reached_at()? {
+            Some(at) if at <= Instant::now() => Err(WaitEnd::Reached),
+            _ if checks_once => Err(WaitEnd::NotReached),
+            _ => Ok(()),
+        }
     }
 
-    /// Processes changes until the wait ends, or until the state must be read again. `changes` is
-    /// None if the state comes from an activity.
-    async fn follow(
-        &mut self,
-        server: &ApiClient,
-        mut changes: Option<OperationFollower<'_>>,
-        is_proven: bool,
-    ) -> Step {
-        let read = Instant::now();
+    /// Processes changes until the state must be read again.
+    async fn follow(&mut self, source: &OperationSource, listed: Vec<InFlightOperation>) -> Step {
+        let mut changes = source.follow(listed)?;
+        let next = Instant::now() + CHECK_INTERVAL;
         loop {
-            let now = Instant::now();
-            let verdict = self.wait_state.verdict(now);
-            let is_started =
-                self.args.settings.goal == WaitGoal::Started && verdict == WaitVerdict::Reached;
-            if is_started || verdict.is_final() {
-                return Err(verdict);
-            }
-            let is_certain = self.current_doubt().is_none();
-            let next = match changes {
-                Some(_) if is_certain => read + CHECK_INTERVAL,
-                _ => read + RETRY_INTERVAL,
-            };
-            let next = match verdict {
-                WaitVerdict::Reached if is_certain => return Ok(()),
-                WaitVerdict::ReachedAt(at) => at.min(next),
-                _ => next,
-            };
-            if next <= now {
-                self.doubt.take_if(|_| is_proven);
+            let reached = self.state.reached_at()?;
+            let next = reached.map_or(next, |at| at.min(next));
+            // Changes can arrive faster than they are processed.
+            if next <= Instant::now() {
                 return Ok(());
             }
             self.show();
-            let change = async {
-                match &mut changes {
-                    Some(changes) => changes.next().await,
-                    None => std::future::pending().await,
-                }
-            };
-            let Ok(change) = timeout_at(next, change).await else {
-                self.doubt.take_if(|_| is_proven);
-                continue;
+            let Ok(change) = timeout_at(next, changes.next()).await else {
+                return Ok(());
             };
             match change? {
-                OperationChange::Applied(it) => self.wait_state.applied(*it, Instant::now()),
-                OperationChange::Deleted { operation, .. } => self.ended(server, *operation).await,
+                OperationChange::Applied(it) => self.state.applied(*it, Instant::now()),
+                OperationChange::Deleted { operation, .. } => self.ended(source, *operation).await,
                 OperationChange::Synced | OperationChange::Incomplete(_) => {}
-                OperationChange::Lost(problem) => {
-                    self.record_doubt(problem.to_string())?;
-                    self.show();
-                    sleep(RETRY_INTERVAL).await;
-                    return Ok(());
-                }
+                OperationChange::Lost(problem) => return Err(problem.into()),
             }
         }
     }
 
-    /// Returns the reason why the rule sets may not detect all matching operations, if there is
-    /// one.
-    async fn check_rule_sets(
-        &self,
-        server: &ApiClient,
-        completeness: &ListCompleteness,
-    ) -> Step<Option<String>> {
-        let ignored = &self.args.ignored;
-        let rule_sets = match RuleSets::read(server).await {
-            Err(Problem::NotFound(_)) => return Err(Problem::NotInstalled.into()),
-            Err(problem) if !matches!(problem, Problem::Forbidden { .. }) => {
-                return Err(problem.into());
-            }
-            rule_sets => rule_sets,
-        };
-        if let Ok(all) = &rule_sets
-            && let Some(unknown) = ignored.iter().find(|it| !all.has(it))
-        {
-            let message = format!("there is no rule set {unknown:?}; see: kubectl get ors");
-            return Err(Problem::Usage(message).into());
-        }
-        doubt(rule_sets.as_ref(), &self.filters, completeness, ignored)
-    }
-
-    /// Records why the result is unknown, and keeps the time of the reason before. A quiet period
-    /// begins again. A single check ends. The wait also ends if the result has been unknown for
-    /// [`MAX_UNKNOWN_TIME`].
-    fn record_doubt(&mut self, why: String) -> Step {
-        self.wait_state.lost();
-        let since = self.doubt.take().map_or_else(Instant::now, |it| it.1);
-        if self.once || since.elapsed() >= MAX_UNKNOWN_TIME {
-            return Err(WaitVerdict::Unknown(why));
-        }
-        self.doubt = Some((why, since));
-        Ok(())
-    }
-
-    /// Returns the reason why the result is unknown. None if the result is known.
-    fn current_doubt(&self) -> Option<&str> {
-        let doubt = self.doubt.as_ref().filter(|_| !self.wait_state.is_busy());
-        let doubt = doubt.map(|(why, _)| why.as_str());
-        doubt.or_else(|| (!self.is_answered).then_some(NO_ANSWER))
-    }
-
+    /// Prints the progress in one line. A single check prints no progress.
     fn show(&mut self) {
-        // A single check prints no progress.
-        if !self.args.quiet && !self.once {
-            let doubt = self.current_doubt().map(str::to_owned);
-            self.progress.show(&self.wait_state, doubt.as_deref());
+        if self.args.quiet || self.args.checks_once() {
+            return;
+        }
+        let text = match &self.doubt {
+            Some(why) => format!("still unknown: {why}"),
+            None => format!("waiting: {}", self.state.reason()),
+        };
+        let is_due =
+            |(last, at): &(String, Instant)| *last != text && at.elapsed() >= PRINT_INTERVAL;
+        if self.printed.as_ref().is_none_or(is_due) {
+            print_error_line(&text);
+            self.printed = Some((text, Instant::now()));
         }
     }
 
     /// After a timeout, the goal is either certainly not reached, or the result is unknown.
-    pub(super) fn verdict_at_timeout(&self) -> WaitVerdict {
+    pub(super) fn end_at_timeout(&self) -> WaitEnd {
+        let now = Instant::now();
+        let reached = match self.state.reached_at() {
+            Err(end) => return end,
+            Ok(reached) => reached,
+        };
         // The wait was about to confirm that the goal is reached.
-        let is_unconfirmed = self.wait_state.verdict(Instant::now()) == WaitVerdict::Reached;
-        let doubt = self.current_doubt();
-        let doubt = doubt.or_else(|| is_unconfirmed.then_some(NO_ANSWER));
-        doubt.map_or(WaitVerdict::NotReached, WaitVerdict::unknown)
+        let unconfirmed = reached
+            .filter(|at| *at <= now)
+            .map(|_| NO_ANSWER.to_owned());
+        let doubt = self.doubt.clone().or(unconfirmed);
+        doubt.map_or(WaitEnd::NotReached, WaitEnd::Unknown)
     }
-}
-
-/// Reads the record of an operation, which contains its result. Returns None if there is no record,
-/// or if it cannot be read.
-async fn record_of(server: &ApiClient, operation: &InFlightOperation) -> Option<InFlightOperation> {
-    let metadata = &operation.metadata;
-    let namespace = Some(&*metadata.namespace).filter(|it| !it.is_empty())?;
-    let (within, name) = (escape(namespace), escape(&metadata.name));
-    let plural = record::PLURAL;
-    let uri = format!("/apis/{LIVE_GROUP}/{VERSION}/namespaces/{within}/{plural}/{name}");
-    let answer = server.answer(&uri).await.ok()?;
-    decode(&answer.text).ok()
 }

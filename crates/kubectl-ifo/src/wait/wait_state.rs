@@ -32,9 +32,9 @@ impl fmt::Display for WaitGoal {
     }
 }
 
-/// The flags that decide when the goal is reached. An operation is relevant if the settings do not ignore it, and if it is
-/// not held: a held operation is not work in flight. All goals except `Started` also need a quiet
-/// period in which no relevant operation was ever active.
+/// The flags that decide when the goal is reached. An operation is relevant if the settings do not
+/// ignore it, and if it is not held: a held operation is not work in flight. All goals except
+/// `Started` also need a quiet period in which no relevant operation was ever active.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct WaitSettings {
     /// Goal of the wait
@@ -51,34 +51,11 @@ pub(crate) struct WaitSettings {
     pub(crate) ignore_blocked: bool,
 }
 
-/// The operations that a wait knows.
-#[derive(Debug)]
-pub(crate) struct WaitState {
-    pub(crate) settings: WaitSettings,
-    /// The active operations. The flag is true if the operation was relevant at any time.
-    active: BTreeMap<OperationKey, (InFlightOperation, bool)>,
-    /// True if all operations are known. False before the first list, and while the watch is
-    /// interrupted.
-    is_complete: bool,
-    /// Time since which all operations are known and no relevant operation is active. None while a
-    /// relevant operation is active, or while not all operations are known.
-    quiet_since: Option<Instant>,
-    /// Time of the last answer that a relevant operation was active.
-    last_busy: Option<Instant>,
-    /// True if a relevant operation has ended as the goal demands. The operation can have been
-    /// ignored at its end.
-    has_ended: bool,
-    /// The end of the wait, if an operation has ended so that the goal cannot be reached.
-    end: Option<WaitVerdict>,
-}
-
-/// The decision whether the goal of a wait is reached.
+/// The end of a wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum WaitVerdict {
+pub(crate) enum WaitEnd {
     /// The goal is reached.
     Reached,
-    /// The goal will be reached at this time if no operation changes.
-    ReachedAt(Instant),
     /// The goal is not reached.
     NotReached,
     /// The goal cannot be reached, because an operation has failed. The text describes it.
@@ -89,24 +66,37 @@ pub(crate) enum WaitVerdict {
     Error(Problem),
 }
 
-/// The result of a step of the wait. If the wait ends, the step returns the verdict as an error.
-pub(crate) type Step<T = ()> = Result<T, WaitVerdict>;
+impl WaitEnd {
+    pub(crate) fn unknown(why: &str) -> Self {
+        Self::Unknown(why.to_owned())
+    }
+}
 
-impl From<Problem> for WaitVerdict {
+impl From<Problem> for WaitEnd {
     fn from(problem: Problem) -> Self {
         Self::Error(problem)
     }
 }
 
-impl WaitVerdict {
-    pub(crate) fn unknown(why: &str) -> Self {
-        Self::Unknown(why.to_owned())
-    }
+/// The result of a step of the wait. If the wait ends, the step returns its end as an error.
+pub(crate) type Step<T = ()> = Result<T, WaitEnd>;
 
-    /// Returns true if no later change can revise the verdict.
-    pub(crate) fn is_final(&self) -> bool {
-        matches!(self, Self::Failed(_) | Self::Unknown(_))
-    }
+/// The operations that a wait knows.
+#[derive(Debug)]
+pub(crate) struct WaitState {
+    settings: WaitSettings,
+    /// The active operations. The flag is true if the operation was relevant at any time.
+    active: BTreeMap<OperationKey, (InFlightOperation, bool)>,
+    /// Time since which all operations are known and no relevant operation is active. None while a
+    /// relevant operation is active, or while not all operations are known.
+    quiet_since: Option<Instant>,
+    /// Time of the last answer that a relevant operation was active.
+    last_busy: Option<Instant>,
+    /// True if a relevant operation has ended as the goal demands. The operation can have been
+    /// ignored at its end.
+    has_ended: bool,
+    /// The end of the wait, if an operation has ended so that the goal cannot be reached.
+    end: Option<WaitEnd>,
 }
 
 impl WaitState {
@@ -115,7 +105,6 @@ impl WaitState {
         Self {
             settings,
             active: BTreeMap::new(),
-            is_complete: false,
             quiet_since: None,
             last_busy: None,
             has_ended: false,
@@ -124,7 +113,7 @@ impl WaitState {
     }
 
     /// Returns true if the operation is active and not ignored.
-    pub(crate) fn is_relevant_and_active(&self, operation: &InFlightOperation) -> bool {
+    fn is_relevant(&self, operation: &InFlightOperation) -> bool {
         let is_ignored = match operation.status.state {
             State::Held => true,
             State::Failing | State::Failed => self.settings.ignore_failing,
@@ -137,9 +126,9 @@ impl WaitState {
     /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: InFlightOperation, now: Instant) {
         if !operation.is_active() {
-            return self.ended_or_deleted(&operation, now);
+            return self.ended(&operation, now);
         }
-        let is_relevant = self.is_relevant_and_active(&operation);
+        let is_relevant = self.is_relevant(&operation);
         if is_relevant {
             self.last_busy = Some(now);
         }
@@ -151,20 +140,20 @@ impl WaitState {
     }
 
     /// Processes the end or the deletion of an operation.
-    pub(crate) fn ended_or_deleted(&mut self, operation: &InFlightOperation, now: Instant) {
+    pub(crate) fn ended(&mut self, operation: &InFlightOperation, now: Instant) {
         if let Some((_, true)) = self.active.remove(&operation.key()) {
             self.last_busy = Some(now);
             let what = format!("{}: {}", operation.place_name(), operation.spec.operation);
             match (self.settings.goal, operation.status.state) {
                 (WaitGoal::Succeeded, State::Failed) => {
                     let failed = format!("{what}: {}", operation.status.message);
-                    self.end = Some(WaitVerdict::Failed(failed));
+                    self.end = Some(WaitEnd::Failed(failed));
                 }
                 // Another operation has replaced this one.
                 (WaitGoal::Succeeded, State::Superseded) => {}
                 (WaitGoal::Succeeded, state) if state != State::Succeeded => {
                     let why = format!("{what} has ended, but its result is unknown");
-                    self.end.get_or_insert(WaitVerdict::Unknown(why));
+                    self.end.get_or_insert(WaitEnd::Unknown(why));
                 }
                 _ => self.has_ended = true,
             }
@@ -175,10 +164,9 @@ impl WaitState {
     /// Returns the active operations that are missing from a new list.
     pub(crate) fn missing_from(&self, listed: &[InFlightOperation]) -> Vec<InFlightOperation> {
         let listed: BTreeSet<OperationKey> = listed.iter().map(OperationFacts::key).collect();
-        let missing = self.active.iter().filter(|(key, _)| !listed.contains(*key));
-        missing
-            .map(|(_, (operation, _))| operation.clone())
-            .collect()
+        let known = self.active.iter();
+        let missing = known.filter(|(key, _)| !listed.contains(*key));
+        missing.map(|(_, known)| known.0.clone()).collect()
     }
 
     /// Processes a complete list. The caller has processed the end of the operations that are
@@ -187,7 +175,6 @@ impl WaitState {
         for operation in operations {
             self.applied(operation.clone(), now);
         }
-        self.is_complete = true;
         self.update_quiet_period(now);
     }
 
@@ -195,76 +182,75 @@ impl WaitState {
     /// The quiet period begins after the last answer that an operation was active, even if the clocks
     /// of this machine and of the server differ.
     pub(crate) fn idle(&mut self, age: Duration, now: Instant) {
-        let since = now.checked_sub(age);
+        let age = age.min(self.settings.quiet_period.unwrap_or_default());
+        let since = now.checked_sub(age).max(self.quiet_since);
         self.active.clear();
-        self.is_complete = true;
         self.quiet_since = Some(since.max(self.last_busy).unwrap_or(now));
     }
 
-    /// Processes the answer of an activity that an operation is in flight.
-    pub(crate) fn busy(&mut self, now: Instant) {
-        self.last_busy = Some(now);
-    }
-
-    /// Records that the watch is interrupted. Changes can be missed from now on, so the quiet
-    /// period begins again.
+    /// Records that changes can be missed from now on, so the quiet period begins again.
     pub(crate) fn lost(&mut self) {
-        self.is_complete = false;
         self.quiet_since = None;
     }
 
     /// Begins or ends the quiet period. A quiet period that has already begun continues.
     fn update_quiet_period(&mut self, now: Instant) {
-        let is_quiet = self.is_complete && !self.is_any_active();
+        let is_quiet = self.active().next().is_none();
         self.quiet_since = is_quiet.then(|| self.quiet_since.unwrap_or(now));
     }
 
-    /// Decides whether the goal is reached at the time `now`.
-    pub(crate) fn verdict(&self, now: Instant) -> WaitVerdict {
+    /// Returns the time at which the goal is reached if no operation changes. Returns None if the
+    /// goal is not reached. The goal `Started` and a failure end the wait at once, because no later
+    /// answer can revise them.
+    pub(crate) fn reached_at(&self) -> Step<Option<Instant>> {
         if let Some(end) = &self.end {
-            return end.clone();
+            return Err(end.clone());
         }
-        let quiet = self
-            .quiet_since
-            .map(|it| it + self.settings.quiet_period.unwrap_or_default());
-        match (self.settings.goal, quiet) {
-            (WaitGoal::Started, _) if self.is_any_active() => WaitVerdict::Reached,
-            (WaitGoal::Started, _) | (_, None) => WaitVerdict::NotReached,
+        let quiet_period = self.settings.quiet_period.unwrap_or_default();
+        let quiet = self.quiet_since.map(|it| it + quiet_period);
+        match self.settings.goal {
+            WaitGoal::Started if self.active().next().is_some() => Err(WaitEnd::Reached),
+            WaitGoal::Started => Ok(None),
+            WaitGoal::Idle => Ok(quiet),
             // If an operation becomes ignored, the quiet period can begin, although the operation
             // has not ended.
-            (WaitGoal::Completed | WaitGoal::Succeeded, _) if !self.has_ended => {
-                WaitVerdict::NotReached
-            }
-            (_, Some(at)) if at <= now => WaitVerdict::Reached,
-            (_, Some(at)) => WaitVerdict::ReachedAt(at),
+            WaitGoal::Completed | WaitGoal::Succeeded => Ok(quiet.filter(|_| self.has_ended)),
         }
-    }
-
-    /// Returns true if a relevant operation is certainly active. After an interruption of the
-    /// watch, the known operations can have ended. So the result is false until all operations are
-    /// known again.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.is_complete && self.is_any_active()
-    }
-
-    fn is_any_active(&self) -> bool {
-        self.active().next().is_some()
-    }
-
-    /// Returns true if a relevant operation has been active.
-    pub(crate) fn has_begun(&self) -> bool {
-        self.last_busy.is_some()
-    }
-
-    /// Returns the number of active operations that are ignored or held.
-    pub(crate) fn ignored(&self) -> usize {
-        self.active.len() - self.active().count()
     }
 
     /// Returns the known active operations that are not ignored.
     pub(crate) fn active(&self) -> impl Iterator<Item = &InFlightOperation> {
         let all = self.active.values().map(|(operation, _)| operation);
-        all.filter(|it| self.is_relevant_and_active(it))
+        all.filter(|it| self.is_relevant(it))
+    }
+
+    /// Describes the state in one line: the oldest active operation, or why there is none. For one
+    /// operation, the line is `VirtualMachine/web in shop: Migrating 45% (Progressing) 3m`.
+    pub(crate) fn reason(&self) -> String {
+        if let Some(oldest) = self.active().min_by_key(|it| it.started()) {
+            let (place, progress) = (oldest.place_name(), oldest.percent(" "));
+            let (state, age) = (oldest.marked_state(), oldest.age(clock::now()));
+            let name = &oldest.spec.operation;
+            let oldest = format!("{place}: {name}{progress} ({state}) {age}");
+            return match self.active().count() {
+                1 => oldest,
+                count => format!("{count} operations in flight, the oldest {oldest}"),
+            };
+        }
+        let now = Instant::now();
+        let needs_end = [WaitGoal::Completed, WaitGoal::Succeeded].contains(&self.settings.goal);
+        let mut text = match self.last_busy {
+            None if needs_end => "no operation has started".to_owned(),
+            _ => "no operation in flight".to_owned(),
+        };
+        // Only ignored and held operations are left.
+        if !self.active.is_empty() {
+            text += &format!(", but {} held or ignored", self.active.len());
+        }
+        if matches!(self.reached_at(), Ok(Some(at)) if at > now) {
+            text += ", but not yet for the quiet period";
+        }
+        text
     }
 }
 

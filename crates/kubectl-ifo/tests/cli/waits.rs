@@ -3,8 +3,8 @@
 use super::CommandOutput;
 use super::cluster::{Cluster, is_watch, parameter, watch_response};
 use super::fake_apiserver::{
-    LIVE, RECORDS, RULE_SETS, execute, forbidden, json_response, list_response, not_found,
-    operation, plugin, quiet_watch, serve, status_response,
+    LIVE, RECORDS, RULE_SETS, execute, forbidden, list_response, not_found, operation, plugin,
+    quiet_watch, serve, status_response,
 };
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
@@ -113,29 +113,26 @@ fn the_quiet_period_begins_after_the_last_answer_that_something_was_in_flight() 
 /// after the end have no operations.
 fn wait_for_success(changes: Vec<Value>, record: Option<Value>) -> CommandOutput {
     let args = ["--for=succeeded", "--timeout=3m"];
-    wait(&args, is_live_watch, move |request, watches| {
-        let path = request.uri().path();
-        match path
-            .strip_prefix("/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/shop/operationrecords")
-        {
-            Some("/vm-1-migrating") => {
-                return Some(record.as_ref().map_or_else(not_found, json_response));
-            }
-            _ if path == RECORDS => return Some(not_found()),
-            _ => {}
-        }
-        match path {
+    wait(
+        &args,
+        is_live_watch,
+        move |request, watches| match request.uri().path() {
+            RECORDS => Some(
+                record
+                    .as_ref()
+                    .map_or_else(not_found, |it| list_response(std::slice::from_ref(it), "")),
+            ),
             LIVE if is_watch(request) && watches == 0 => Some(watch_response(&changes)),
             LIVE if watches == 0 => Some(list_response(&[operation(1)], "")),
             _ => None,
-        }
-    })
+        },
+    )
 }
 
 #[test]
 fn succeeded_depends_on_the_result_of_the_operation() {
     for (state, code, expected) in [
-        ("Succeeded", 0, "succeeded: all operations have succeeded\n"),
+        ("Succeeded", 0, "succeeded: no operation in flight\n"),
         (
             "Failed",
             1,

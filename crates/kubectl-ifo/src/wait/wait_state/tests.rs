@@ -21,59 +21,30 @@ fn operation(name: &str, state: &str) -> InFlightOperation {
 fn no_operation_means_idle_only_if_all_operations_are_known() {
     let now = Instant::now();
     let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
+    assert_eq!(wait_state.reached_at(), Ok(None));
     wait_state.listed(&[], now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+    assert_eq!(wait_state.reached_at(), Ok(Some(now)));
     wait_state.lost();
-    assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-}
-
-#[test]
-fn an_active_operation_is_certain_until_the_watch_is_interrupted() {
-    let now = Instant::now();
-    let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
-    wait_state.settings.ignore_failing = true;
-    wait_state.applied(operation("a", "Failing"), now);
-    wait_state.listed(&[], now);
-    assert!(!wait_state.is_busy(), "an ignored operation must not count");
-    wait_state.applied(operation("b", "Progressing"), now);
-    assert!(wait_state.is_busy());
-    wait_state.lost();
-    assert!(
-        !wait_state.is_busy(),
-        "the operation can have ended during the interruption"
-    );
-    wait_state.listed(&[], now);
-    assert!(wait_state.is_busy());
+    assert_eq!(wait_state.reached_at(), Ok(None));
 }
 
 #[test]
 fn the_quiet_period_restarts_after_each_operation_and_each_interruption() {
     let begin = Instant::now();
     let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
-    wait_state.applied(operation("a", "Progressing"), begin);
-    wait_state.listed(&[], begin);
-    assert_eq!(wait_state.verdict(begin), WaitVerdict::NotReached);
+    wait_state.listed(&[operation("a", "Progressing")], begin);
+    assert_eq!(wait_state.reached_at(), Ok(None));
     wait_state.applied(operation("a", "Succeeded"), begin);
-    assert_eq!(
-        wait_state.verdict(begin),
-        WaitVerdict::ReachedAt(begin + QUIET)
-    );
+    assert_eq!(wait_state.reached_at(), Ok(Some(begin + QUIET)));
     let later = begin + QUIET / 2;
     wait_state.applied(operation("b", "Settling"), later);
-    assert_eq!(wait_state.verdict(begin + QUIET), WaitVerdict::NotReached);
-    wait_state.ended_or_deleted(&operation("b", "Settling"), later);
-    assert_eq!(
-        wait_state.verdict(later),
-        WaitVerdict::ReachedAt(later + QUIET)
-    );
+    assert_eq!(wait_state.reached_at(), Ok(None));
+    wait_state.ended(&operation("b", "Settling"), later);
+    assert_eq!(wait_state.reached_at(), Ok(Some(later + QUIET)));
     wait_state.lost();
     wait_state.listed(&[], begin + QUIET);
-    assert_eq!(
-        wait_state.verdict(later + QUIET),
-        WaitVerdict::ReachedAt(begin + QUIET * 2)
-    );
-    assert_eq!(wait_state.verdict(begin + QUIET * 2), WaitVerdict::Reached);
+    let reached = wait_state.reached_at();
+    assert_eq!(reached, Ok(Some(begin + QUIET * 2)));
 }
 
 #[test]
@@ -82,37 +53,30 @@ fn operations_do_not_prevent_idle_while_they_are_ignored() {
     let mut wait_state = wait_state(WaitGoal::Idle, Duration::ZERO);
     wait_state.settings.ignore_failing = true;
     wait_state.settings.ignore_blocked = true;
-    wait_state.applied(operation("a", "Failing"), now);
-    wait_state.applied(operation("b", "Blocked"), now);
-    wait_state.listed(&[], now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-    assert_eq!(wait_state.ignored(), 2);
+    wait_state.listed(&[operation("a", "Failing"), operation("b", "Blocked")], now);
+    assert_eq!(wait_state.reached_at(), Ok(Some(now)));
+    assert!(wait_state.reason().ends_with(", but 2 held or ignored"));
     wait_state.applied(operation("b", "Progressing"), now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-    assert_eq!(wait_state.ignored(), 1);
+    assert_eq!(wait_state.reached_at(), Ok(None));
     wait_state.applied(operation("b", "Blocked"), now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-    wait_state.ended_or_deleted(&operation("a", "Failing"), now);
-    assert_eq!(wait_state.ignored(), 1);
+    assert_eq!(wait_state.reached_at(), Ok(Some(now)));
+    wait_state.ended(&operation("a", "Failing"), now);
+    assert!(wait_state.reason().ends_with(", but 1 held or ignored"));
 }
 
 #[test]
 fn completed_needs_an_active_operation_and_then_the_completion_of_all() {
     let now = Instant::now();
     let mut wait_state = wait_state(WaitGoal::Completed, Duration::ZERO);
-    wait_state.applied(operation("old", "Succeeded"), now);
-    wait_state.listed(&[], now);
-    assert_eq!(
-        wait_state.verdict(now),
-        WaitVerdict::NotReached,
-        "an operation that had completed before must not count"
-    );
+    wait_state.listed(&[operation("old", "Succeeded")], now);
+    let reached = wait_state.reached_at();
+    assert_eq!(reached, Ok(None), "`old` had completed before the wait");
     wait_state.applied(operation("a", "Progressing"), now);
     wait_state.applied(operation("b", "Progressing"), now);
     wait_state.applied(operation("a", "Failed"), now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::NotReached);
-    wait_state.ended_or_deleted(&operation("b", "Progressing"), now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+    assert_eq!(wait_state.reached_at(), Ok(None));
+    wait_state.ended(&operation("b", "Progressing"), now);
+    assert_eq!(wait_state.reached_at(), Ok(Some(now)));
 }
 
 #[test]
@@ -126,20 +90,16 @@ fn completed_is_reached_if_an_operation_ends_while_it_is_ignored() {
     wait_state.applied(operation("a", "Progressing"), now);
     wait_state.applied(operation("a", "Failing"), now);
     wait_state.applied(operation("a", "Failing"), now);
-    assert_eq!(
-        wait_state.verdict(now),
-        WaitVerdict::NotReached,
-        "no operation that was relevant has ended"
-    );
+    let reached = wait_state.reached_at();
+    assert_eq!(reached, Ok(None), "no relevant operation has ended");
     wait_state.applied(operation("a", "Failed"), now);
-    assert_eq!(wait_state.ignored(), 0);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
+    assert_eq!(wait_state.reached_at(), Ok(Some(now)));
 }
 
 #[test]
 fn succeeded_depends_on_the_results_of_the_operations() {
     let now = Instant::now();
-    let verdict = |states: &[&str]| {
+    let reached = |states: &[&str]| {
         let mut wait_state = wait_state(WaitGoal::Succeeded, Duration::ZERO);
         wait_state.listed(&[], now);
         for (number, state) in states.iter().enumerate() {
@@ -149,22 +109,15 @@ fn succeeded_depends_on_the_results_of_the_operations() {
             ended.status.phase = Phase::Completed;
             wait_state.applied(ended, now);
         }
-        wait_state.verdict(now)
+        wait_state.reached_at()
     };
-    assert_eq!(verdict(&["Succeeded", "Superseded"]), WaitVerdict::Reached);
-    assert_eq!(verdict(&["Superseded"]), WaitVerdict::NotReached);
-    assert!(matches!(
-        verdict(&["Succeeded", "Ended"]),
-        WaitVerdict::Unknown(_)
-    ));
-    assert!(matches!(
-        verdict(&["Ended", "Failed"]),
-        WaitVerdict::Failed(_)
-    ));
-    assert!(matches!(
-        verdict(&["Failed", "Ended"]),
-        WaitVerdict::Failed(_)
-    ));
+    assert_eq!(reached(&["Succeeded", "Superseded"]), Ok(Some(now)));
+    assert_eq!(reached(&["Superseded"]), Ok(None));
+    let unknown = reached(&["Succeeded", "Ended"]);
+    assert!(matches!(unknown, Err(WaitEnd::Unknown(_))));
+    for states in [["Ended", "Failed"], ["Failed", "Ended"]] {
+        assert!(matches!(reached(&states), Err(WaitEnd::Failed(_))));
+    }
 }
 
 #[test]
@@ -172,8 +125,8 @@ fn the_quiet_period_of_an_activity_begins_after_the_last_answer_that_it_was_busy
     let now = Instant::now();
     let mut wait_state = wait_state(WaitGoal::Idle, QUIET);
     wait_state.idle(QUIET, now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::Reached);
-    wait_state.busy(now);
+    assert_eq!(wait_state.reached_at(), Ok(Some(now)));
+    wait_state.listed(&[operation("a", "Progressing")], now);
     wait_state.idle(QUIET, now);
-    assert_eq!(wait_state.verdict(now), WaitVerdict::ReachedAt(now + QUIET));
+    assert_eq!(wait_state.reached_at(), Ok(Some(now + QUIET)));
 }
