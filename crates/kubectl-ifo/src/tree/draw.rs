@@ -14,6 +14,9 @@ const TREE_GAP: usize = 2;
 const NAMESPACE_INDENT: &str = "  ";
 const OBJECT_INDENT: &str = "    ";
 
+/// The cells of a line. A heading, and an object without an operation, has one cell.
+type TreeRow = Vec<TerminalText>;
+
 /// Formats all trees of `forest`.
 pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> TerminalText {
     let mut drawing = Drawing {
@@ -21,34 +24,35 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> Te
         style,
         rows: Vec::new(),
     };
-    drawing.add_forest(forest);
-    let rows = drawing.rows;
-    let widths = widths(&rows);
-    let screen = style.screen.unwrap_or(usize::MAX);
-    let lines = rows.into_iter().map(|row| {
-        let is_single = row.len() == 1;
-        let row = row.into_iter().zip(widths.iter().copied());
-        cells(row.filter(|it| is_single || it.1 > 0), TREE_GAP)
-    });
-    lines.map(|line| line.cut(screen) + "\n").collect()
-}
-
-/// The cells of a line. A heading, and an object without an operation, has one cell.
-type TreeRow = Vec<TerminalText>;
-
-/// Returns the width of each column. A row with one cell does not count. A column without a text
-/// has the width 0.
-fn widths(rows: &[TreeRow]) -> Vec<usize> {
-    let mut widths = vec![0];
-    for row in rows.iter().filter(|it| it.len() > 1) {
-        widths.resize(row.len(), 0);
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.width().max(*width);
+    for (component, namespaces) in forest {
+        let name = Some(*component).filter(|it| !it.is_empty());
+        let heading = one_line(name.unwrap_or("(none)"));
+        drawing.rows.push(vec![style.paint.heading(&heading)]);
+        for (namespace, tops) in namespaces {
+            let namespace = namespace.as_deref();
+            let heading = one_line(namespace.unwrap_or("(cluster)"));
+            let heading = format!("{NAMESPACE_INDENT}{heading}");
+            drawing.rows.push(vec![heading.into()]);
+            for top in tops {
+                drawing.add_object(top, namespace, OBJECT_INDENT, ["", ""]);
+            }
         }
     }
-    widths
+    let rows = drawing.rows;
+    // A column without a text has the width 0, and is left out.
+    let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
+    let full = || rows.iter().filter(|it| it.len() > 1);
+    let width = |column: usize| full().map(|it| it[column].width()).max();
+    let widths: Vec<usize> = (0..columns).map(|it| width(it).unwrap_or(1)).collect();
+    let screen = style.screen.unwrap_or(usize::MAX);
+    let lines = rows.into_iter().map(|row| {
+        let row = row.into_iter().zip(widths.iter().copied());
+        cells(row.filter(|it| it.1 > 0), TREE_GAP).cut(screen) + "\n"
+    });
+    lines.collect()
 }
 
+/// The rows that were added so far.
 struct Drawing<'a> {
     now: Timestamp,
     style: &'a TextStyle,
@@ -56,25 +60,6 @@ struct Drawing<'a> {
 }
 
 impl Drawing<'_> {
-    fn add_forest(&mut self, forest: &Forest<'_>) {
-        for component in &forest.components {
-            let name = match component.name {
-                "" => "(none)".to_owned(),
-                name => one_line(name),
-            };
-            self.rows.push(vec![self.style.paint.heading(&name)]);
-            for namespace in &component.namespaces {
-                let name = namespace.name.as_deref();
-                let heading = one_line(name.unwrap_or("(cluster)"));
-                let heading = format!("{NAMESPACE_INDENT}{heading}");
-                self.rows.push(vec![heading.into()]);
-                for top in &namespace.resources {
-                    self.add_object(top, name, OBJECT_INDENT, ["", ""]);
-                }
-            }
-        }
-    }
-
     /// Adds the rows of an object and its descendants. `bars` are the bars of the outer levels, and
     /// `own` the bars of the first row of the object and of its further rows. A forest has a limited
     /// depth, so the recursion is limited.

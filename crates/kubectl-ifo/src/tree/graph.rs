@@ -8,19 +8,19 @@
 //! into a group with the label `ifo.kubevirt.io/correlation-group`. The label
 //! `ifo.kubevirt.io/correlation-role: root` marks the operation on the root of the group.
 //!
-//! Parents can form a cycle, so code that walks the graph must not loop forever.
+//! Owners can form a cycle. An object that has too many objects above it has no parent, and an object
+//! in or below a cycle has endlessly many. So the parents form trees of a limited depth.
 
 use crate::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
-use ifo_api::metadata::OwnerReference;
 use ifo_client::offline_kinds::group;
 use std::collections::HashMap;
 use std::iter::successors;
-use std::sync::Arc;
 
-/// Largest number of owners above an object that are considered. Real chains of owners are shorter.
-const MAX_OWNERS_ABOVE: usize = 16;
+/// Deepest level of an object. Real chains of owners are shorter. Many parsers accept at most 128
+/// levels of JSON, and each object takes two levels (the object and its list `children`).
+const MAX_DEPTH: usize = 32;
 
 /// Group, kind, namespace and name.
 type ObjectName = (String, Text, Option<Text>, Text);
@@ -37,13 +37,12 @@ fn name_of(object: &SubjectReference) -> ObjectName {
 /// An object and its operations.
 #[derive(Debug)]
 pub(super) struct Node<'a> {
-    /// The object, without its owners.
     pub(super) object: SubjectReference,
     /// The operations on the object, in input order. Empty if the object is known only as the owner
     /// of another object.
     pub(super) operations: Vec<&'a InFlightOperation>,
-    /// The owner references of the object. None if they must be looked up.
-    references: Option<&'a [OwnerReference]>,
+    /// True if the owners of the object must be looked up.
+    is_unknown: bool,
     owner: Option<usize>,
 }
 
@@ -59,11 +58,11 @@ pub(super) struct OwnerGraph<'a> {
 
 impl<'a> OwnerGraph<'a> {
     /// Builds the graph. `known` are owners that were looked up in the cluster.
-    pub(super) fn of(operations: &'a [InFlightOperation], known: &'a [SubjectReference]) -> Self {
+    pub(super) fn of(operations: &'a [InFlightOperation], known: &[SubjectReference]) -> Self {
         let mut graph = Self::default();
         for operation in operations {
             let subject = &operation.spec.subject;
-            let index = graph.node(subject, Some(&*subject.owner_references));
+            let index = graph.node(subject, false);
             graph.nodes[index].operations.push(operation);
             if operation.correlation("role") == Some("root")
                 && let Some(group) = operation.correlation("group")
@@ -73,7 +72,7 @@ impl<'a> OwnerGraph<'a> {
             }
         }
         for owner in known {
-            graph.node(owner, Some(&*owner.owner_references));
+            graph.node(owner, false);
         }
         // The loop appends nodes for unknown owners. It does not visit them, because their owner
         // references are unknown.
@@ -84,21 +83,14 @@ impl<'a> OwnerGraph<'a> {
     }
 
     /// Returns the index of the node with the names of `object`. Adds the node if it does not exist.
-    fn node(
-        &mut self,
-        object: &SubjectReference,
-        references: Option<&'a [OwnerReference]>,
-    ) -> usize {
+    fn node(&mut self, object: &SubjectReference, is_unknown: bool) -> usize {
         let next = self.nodes.len();
         let index = *self.by_name.entry(name_of(object)).or_insert(next);
         if index == next {
             self.nodes.push(Node {
-                object: SubjectReference {
-                    owner_references: Arc::default(),
-                    ..object.clone()
-                },
+                object: object.clone(),
                 operations: Vec::new(),
-                references,
+                is_unknown,
                 owner: None,
             });
         }
@@ -107,9 +99,8 @@ impl<'a> OwnerGraph<'a> {
 
     /// Returns the owner of a node that counts. An owner is in the same namespace or cluster-scoped.
     fn owner(&mut self, index: usize) -> Option<usize> {
-        let namespace = self.nodes[index].object.namespace.clone();
-        let references = self.nodes[index].references.unwrap_or_default();
-        let owners = references.iter().map(|reference| {
+        let object = &self.nodes[index].object;
+        let owners = object.owner_references.iter().map(|reference| {
             let mut owner = SubjectReference {
                 api_version: reference.api_version.clone(),
                 kind: reference.kind.clone(),
@@ -118,21 +109,20 @@ impl<'a> OwnerGraph<'a> {
                 ..SubjectReference::default()
             };
             if !self.by_name.contains_key(&name_of(&owner)) {
-                owner.namespace.clone_from(&namespace);
+                owner.namespace.clone_from(&object.namespace);
             }
-            let owner = self.node(&owner, None);
-            let has_operation = !self.nodes[owner].operations.is_empty();
-            let rank = (!has_operation, reference.controller != Some(true));
-            (rank, owner)
+            let node = self.by_name.get(&name_of(&owner));
+            let has_operation = node.is_some_and(|it| !self.nodes[*it].operations.is_empty());
+            ((!has_operation, reference.controller != Some(true)), owner)
         });
-        let owners = owners.filter(|(_, owner)| *owner != index);
-        owners.min_by_key(|it| it.0).map(|it| it.1)
+        let owner = owners.min_by_key(|it| it.0)?.1;
+        Some(self.node(&owner, true))
     }
 
     /// Returns the owner of a node, the owner of this owner and so on.
     fn owners_above(&self, index: usize) -> impl Iterator<Item = usize> {
         let above = successors(self.nodes[index].owner, |it| self.nodes[*it].owner);
-        above.take(MAX_OWNERS_ABOVE)
+        above.take(MAX_DEPTH)
     }
 
     /// Returns the owners that must be looked up in the cluster: those above an object with an
@@ -144,7 +134,7 @@ impl<'a> OwnerGraph<'a> {
         let nodes = self.nodes.iter().enumerate();
         let included = nodes.filter(|(_, it)| it.operations.iter().any(|it| is_included(it)));
         let above = included.flat_map(|(index, _)| self.owners_above(index));
-        let unknown = above.filter(|it| self.nodes[*it].references.is_none());
+        let unknown = above.filter(|it| self.nodes[*it].is_unknown);
         unknown.map(|it| self.nodes[it].object.clone()).collect()
     }
 
@@ -169,8 +159,16 @@ impl<'a> OwnerGraph<'a> {
         root.copied().filter(|root| *root != index)
     }
 
-    /// Returns the parent of each node.
+    /// Returns the parent of each node. An object with more than [`MAX_DEPTH`] objects above it has
+    /// no parent.
     pub(super) fn parents(&self) -> Vec<Option<usize>> {
-        (0..self.nodes.len()).map(|it| self.parent(it)).collect()
+        let nodes = 0..self.nodes.len();
+        let parents: Vec<_> = nodes.map(|it| self.parent(it)).collect();
+        let is_too_deep = |parent: usize| {
+            let above = successors(Some(parent), |it| parents[*it]);
+            above.take(MAX_DEPTH + 1).count() > MAX_DEPTH
+        };
+        let limited = |parent: &Option<usize>| parent.filter(|it| !is_too_deep(*it));
+        parents.iter().map(limited).collect()
     }
 }

@@ -21,10 +21,10 @@ use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use crate::clock;
 use draw::draw;
-use forest::Forest;
 use graph::OwnerGraph;
 use ifo_api::completeness::Incomplete;
 use owners::OwnerLookup;
+use serde_json::json;
 use std::process::ExitCode;
 
 /// The flags of `tree`.
@@ -84,18 +84,17 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         style: kinds.style(format, args.common.output.colors.paint()).await,
         empty_message,
         lookup: OwnerLookup::new(server, kinds),
-        is_empty: false,
     };
     if args.common.output.watch {
         return reprint::run(&source, operations, format, &args.common.output, view).await;
     }
     view.sort.check(&operations)?;
     let incomplete = source.incomplete();
-    // JSON and YAML are printed even if the result is empty.
-    print(view.show(operations, incomplete.as_ref()).await?)?;
-    if view.is_empty {
+    let text = view.trees(operations, incomplete.as_ref()).await?;
+    if text.is_empty() {
         print_error_line(&view.empty_message);
     }
+    print(text)?;
     print_incomplete(incomplete.as_ref());
     Ok(ExitCode::SUCCESS)
 }
@@ -110,8 +109,6 @@ struct TreeView {
     lookup: OwnerLookup,
     /// The message if there is no tree.
     empty_message: String,
-    /// True if there is no tree.
-    is_empty: bool,
 }
 
 impl WatchOutputText for TreeView {
@@ -126,8 +123,8 @@ impl WatchOutputText for TreeView {
         operations: Vec<InFlightOperation>,
         incomplete: Option<&Incomplete>,
     ) -> Result<TerminalText, Problem> {
-        let text = self.show(operations, incomplete).await?;
-        if self.is_empty && self.format.is_table() {
+        let text = self.trees(operations, incomplete).await?;
+        if text.is_empty() {
             return Ok(format!("{}\n", self.empty_message).into());
         }
         Ok(text)
@@ -135,8 +132,8 @@ impl WatchOutputText for TreeView {
 }
 
 impl TreeView {
-    /// Returns the trees as text.
-    async fn show(
+    /// Returns the trees as text. The text of a table is empty if there is no tree.
+    async fn trees(
         &mut self,
         mut operations: Vec<InFlightOperation>,
         incomplete: Option<&Incomplete>,
@@ -146,28 +143,21 @@ impl TreeView {
         let is_included = |it: &InFlightOperation| filters.shows(it);
         // With `--for`, any operation can be on a descendant of the named object. So the command
         // looks up the owners of all objects.
-        let of_one = self.resource.is_some();
-        let belongs = |it: &InFlightOperation| of_one || is_included(it);
+        let resource = self.resource.as_ref();
+        let belongs = |it: &InFlightOperation| resource.is_some() || is_included(it);
         self.lookup.look_up_for(&operations, &belongs).await;
         let graph = OwnerGraph::of(&operations, &self.lookup.known);
-        let tops = self.resource.as_ref();
-        let tops = tops.map(|it| matching_nodes(&graph, it));
-        let mut forest = Forest::new(&graph, tops.as_deref(), &is_included);
-        self.is_empty = forest.components.is_empty();
-        forest.incomplete = incomplete.map(ToString::to_string);
+        let forest = forest::forest(&graph, resource, &is_included);
         match self.format {
-            Format::Json | Format::Yaml => encode(&forest, self.format),
-            Format::Name => Ok(names(forest.operations())),
+            Format::Json | Format::Yaml => {
+                let mut value = json!({"components": forest::json(&forest)});
+                if let Some(incomplete) = incomplete {
+                    value["incomplete"] = json!(incomplete.to_string());
+                }
+                encode(&value, self.format)
+            }
+            Format::Name => Ok(names(forest::operations(&forest))),
             Format::Table | Format::Wide => Ok(draw(&forest, clock::now(), &self.style)),
         }
     }
-}
-
-/// Returns the indexes of the objects that `--for` names.
-fn matching_nodes(graph: &OwnerGraph<'_>, resource: &ResourceArgument) -> Vec<usize> {
-    let nodes = graph.nodes.iter().enumerate();
-    nodes
-        .filter(|(_, node)| resource.matches(&node.object))
-        .map(|(index, _)| index)
-        .collect()
 }

@@ -12,10 +12,8 @@ use crate::operation::InFlightOperation;
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
-use ifo_api::metadata::OwnerReference;
-use kube::core::PartialObjectMeta;
+use serde_json::Value;
 use std::collections::HashSet;
-use std::sync::Arc;
 
 /// Largest number of levels of owners that the plugin looks up. For example, the owners of a Pod
 /// can have two levels: ReplicaSet and Deployment. Real chains of owners are shorter than this
@@ -86,14 +84,12 @@ impl OwnerLookup {
         let resource = kinds.resource(&owner.api_version, &owner.kind).await?;
         let namespace = owner.namespace.as_deref();
         let path = resource.path(namespace, &owner.name);
-        let found: PartialObjectMeta = self.server.get(&path).await.ok()?;
-        let metadata = found.metadata;
-        // Both types of references have the same JSON.
-        let references = serde_json::to_value(metadata.owner_references.unwrap_or_default());
-        let references: Arc<[OwnerReference]> = serde_json::from_value(references.ok()?).ok()?;
-        (metadata.uid.as_deref() == owner.uid.as_deref()).then(|| SubjectReference {
-            namespace: metadata.namespace.as_deref().map(Text::from),
-            owner_references: references,
+        let mut found: Value = self.server.get(&path).await.ok()?;
+        let metadata = &mut found["metadata"];
+        let references = metadata["ownerReferences"].take();
+        (metadata["uid"].as_str() == owner.uid.as_deref()).then(|| SubjectReference {
+            namespace: metadata["namespace"].as_str().map(Text::from),
+            owner_references: serde_json::from_value(references).unwrap_or_default(),
             ..owner
         })
     }
