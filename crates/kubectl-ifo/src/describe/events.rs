@@ -2,6 +2,7 @@
 
 use crate::api_client::ApiClient;
 use crate::operation_source::escape;
+use crate::output::{self, TerminalText};
 use crate::plain_text::ago;
 use crate::problem::Problem;
 use ifo_api::live::SubjectReference;
@@ -62,17 +63,21 @@ pub(crate) fn reporter(event: &Event) -> Option<&String> {
     source.or(event.reporting_component.as_ref())
 }
 
-/// Formats an Event as the row of a table: type, reason, age with the number of occurrences, reporter
-/// and message.
-pub(super) fn row(event: &Event, now: Timestamp) -> [String; 5] {
-    let age = last_time(event).map_or_else(|| "<unknown>".to_owned(), |it| ago(it, now));
-    let count = Some(count(event)).filter(|it| *it > 1);
+/// Formats Events as a table. The age is followed by the number of occurrences.
+pub(super) fn table(events: &[Event], now: Timestamp) -> TerminalText {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    [
-        text(&event.type_),
-        text(&event.reason),
-        age + &count.map_or_else(String::new, |it| format!(" (x{it})")),
-        reporter(event).cloned().unwrap_or_default(),
-        text(&event.message).trim().to_owned(),
-    ]
+    let row = |event: &Event| {
+        let age = last_time(event).map_or_else(|| "<unknown>".to_owned(), |it| ago(it, now));
+        let count = Some(count(event)).filter(|it| *it > 1);
+        let count = count.map_or_else(String::new, |it| format!(" (x{it})"));
+        [
+            text(&event.type_),
+            text(&event.reason),
+            age + &count,
+            reporter(event).cloned().unwrap_or_default(),
+            text(&event.message).trim().to_owned(),
+        ]
+    };
+    let rows: Vec<_> = events.iter().map(row).collect();
+    output::table(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"], &rows).into()
 }

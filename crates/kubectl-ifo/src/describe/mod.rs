@@ -6,7 +6,6 @@
 //! about). If the user may not read the rule or the Events, the output states the reason, and the
 //! command succeeds. If the server no longer serves the operation, the command shows its record.
 
-mod argument;
 pub(crate) mod events;
 #[cfg(test)]
 mod tests;
@@ -19,13 +18,15 @@ use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::list;
-use super::operation::{InFlightOperation, OperationFacts as _, operation_name_in};
+use super::history::records;
+use super::list::{self, FormatArgs};
+use super::operation::{InFlightOperation, OperationFacts, operation_name_in};
 use super::operation_source::{OperationSource, escape};
-use super::output::{Format, TerminalText, print};
+use super::output::{Format, TerminalText, complain, print};
 use super::problem::Problem;
+use super::resource_argument::ResourceArgument;
+use super::sort::SortBy;
 use crate::clock;
-use argument::DescribeArgument;
 use clap_complete::ArgValueCompleter;
 use ifo_api::{GROUP, VERSION, ruleset};
 use k8s_openapi::api::core::v1::Event;
@@ -35,6 +36,7 @@ use std::process::ExitCode;
 
 /// The arguments of `describe`.
 #[derive(Debug, clap::Args)]
+#[command(mut_arg("format", |it| it.short_alias('o')))]
 #[command(after_help = "\
 Examples:
   # One operation
@@ -50,17 +52,8 @@ pub(super) struct DescribeArgs {
         add = ArgValueCompleter::new(completion::operations)
     )]
     names: Vec<String>,
-    /// Output format; json and yaml print the objects
-    #[arg(
-        short = 'O',
-        short_alias = 'o',
-        long = "output",
-        value_enum,
-        ignore_case = true,
-        value_name = "FORM",
-        help_heading = "Output"
-    )]
-    format: Option<Format>,
+    #[command(flatten)]
+    format: FormatArgs,
     /// Has no effect: operations in any phase are shown
     #[arg(short = 'A', long, hide = true)]
     all_phases: bool,
@@ -79,9 +72,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<InFlightOperation> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
-    for text in &args.names {
-        let argument = DescribeArgument::parse(text, &kinds).await?;
-        match argument.find(&source, &operations).await {
+    for name in &args.names {
+        match find(name, &kinds, &source, &operations).await {
             Ok(found) => chosen.extend(found),
             Err(problem @ (Problem::NotFound(_) | Problem::Usage(_))) => missing.push(problem),
             Err(problem) => return Err(problem),
@@ -90,25 +82,21 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     // If two arguments name the same operation, the operation is described once.
     let mut seen = BTreeSet::new();
     chosen.retain(|it| seen.insert((it.kind.clone(), it.key())));
-    let format = args.format.unwrap_or_default();
+    let format = args.format.format.unwrap_or_default();
     match format {
         _ if chosen.is_empty() => {}
         Format::Json | Format::Yaml => {
-            let mut names = args.names.iter();
-            let by_name = names.all(|name| operation_name_in(name).is_some());
-            let single = chosen.len() == 1 && by_name && missing.is_empty();
+            let names = args.names.as_slice();
+            let single = matches!(names, [name] if operation_name_in(name).is_some());
             print(list::objects(&chosen, format, single)?)?;
         }
         Format::Name => print(list::names(&chosen))?,
         Format::Table | Format::Wide => {
-            let mut facts = Vec::new();
-            for operation in &chosen {
-                facts.push(DescribedFacts::read(server.clone(), operation.clone()).await);
-            }
             let (now, paint) = (clock::now(), args.colors.paint());
-            for (number, (operation, facts)) in chosen.iter().zip(&facts).enumerate() {
+            for (number, operation) in chosen.iter().enumerate() {
                 let separator = if number > 0 { "\n\n" } else { "" };
-                let text = text::describe(operation, facts, &operations, now, paint);
+                let facts = DescribedFacts::read(server.clone(), operation.clone()).await;
+                let text = text::describe(operation, &facts, &operations, now, paint);
                 print(TerminalText::from(separator) + text)?;
             }
         }
@@ -120,8 +108,8 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
 /// What must be read to describe an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedFacts {
-    /// The rule that detects the operation, or the reason why no rule is shown.
-    rule: Result<Value, String>,
+    /// The rule that detects the operation, or a text with the reason why no rule is shown.
+    rule: Value,
     /// The Events of the subject, or the reason why no Events are shown.
     events: Result<Vec<Event>, String>,
 }
@@ -130,7 +118,7 @@ impl DescribedFacts {
     /// Returns the facts of an operation that are still being read.
     pub(crate) fn unread() -> Self {
         Self {
-            rule: Err("being read".to_owned()),
+            rule: json!(not_shown("being read")),
             events: Err("being read".to_owned()),
         }
     }
@@ -140,15 +128,19 @@ impl DescribedFacts {
         let (spec, subject) = (&operation.spec, &operation.spec.subject);
         let events = events::read(&server, subject).await;
         let rule_set = get_rule_set(&server, &spec.rule_set).await;
-        let rule = match rule_set {
-            Ok(rule_set) => rule_for(&rule_set, &spec.operation),
-            Err(problem) => Err(problem.to_string()),
-        };
+        let rule = rule_set.map_err(|problem| problem.to_string());
+        let rule = rule.and_then(|it| rule_for(&it, &spec.operation));
+        let rule = rule.unwrap_or_else(|why| json!(not_shown(&why)));
         Self {
             rule,
             events: events.map_err(|problem| problem.to_string()),
         }
     }
+}
+
+/// Formats the reason why a part is not shown.
+fn not_shown(why: &str) -> String {
+    format!("<not shown: {why}>")
 }
 
 /// Reads a rule set.
@@ -184,4 +176,67 @@ fn rule_for(rule_set: &Value, operation: &str) -> Result<Value, String> {
         rule["notReady"] = ready["message"].clone();
     }
     Ok(rule)
+}
+
+/// Returns the operations that an argument names, the worst first. The argument is the name of an
+/// operation, or the subject of operations. If the server no longer serves such an operation, returns
+/// the newest record of an operation that has ended. `operations` are the operations that the server
+/// serves.
+async fn find(
+    argument: &str,
+    kinds: &Kinds,
+    source: &OperationSource,
+    operations: &[InFlightOperation],
+) -> Result<Vec<InFlightOperation>, Problem> {
+    let name = operation_name_in(argument);
+    let mut resource: Option<ResourceArgument> = None;
+    if name.is_none() {
+        let subject = resource.insert(argument.parse().map_err(Problem::Usage)?);
+        subject.resolve(kinds).await;
+    }
+    let is_named = |it: &InFlightOperation| match &resource {
+        None => name == Some(&*it.metadata.name),
+        Some(resource) => {
+            let is_item =
+                resource.item.is_none() || resource.item.as_deref() == it.spec.item.as_deref();
+            is_item && resource.matches(&it.spec.subject)
+        }
+    };
+    let mut found = operations.to_vec();
+    found.retain(is_named);
+    if !found.is_empty() {
+        SortBy::NEED.sort(&mut found);
+        return Ok(found);
+    }
+    let selector = match &resource {
+        None => format!("metadata.name={}", name.unwrap_or_default()),
+        Some(resource) => format!("spec.subject.name={}", resource.name()),
+    };
+    let records = records(source, &selector).await;
+    let unread = match &records {
+        // Some files have no records.
+        Ok(_) | Err(Problem::NotFound(_)) => String::new(),
+        Err(problem) => format!("; records cannot be read: {problem}"),
+    };
+    let records = records.unwrap_or_default().into_iter();
+    if let Some(newest) = records
+        .filter(is_named)
+        .max_by_key(OperationFacts::completed)
+    {
+        let note =
+            "no such operation is in flight; showing the newest record; see: kubectl ifo history";
+        complain("note", note);
+        return Ok(vec![newest]);
+    }
+    let what = match &resource {
+        None => format!("operation {:?}", name.unwrap_or_default()),
+        Some(resource) => {
+            resource.check_kind(source, operations).await?;
+            format!("operation on {resource}")
+        }
+    };
+    let see = "see what there is: kubectl ifo list -A";
+    Err(Problem::NotFound(format!(
+        "there is no {what}{unread}; {see}"
+    )))
 }

@@ -5,8 +5,6 @@
 //! (`operationrecords`). In persistence mode, `ifo-apiserver` also stores operations as custom
 //! resources. Custom resources can reach further back than records, so the command adds them.
 
-mod records;
-
 use super::colors::Colors;
 use super::columns::{OperationColumn, Table};
 use super::connect::Connect;
@@ -14,24 +12,21 @@ use super::discovered_kinds::Kinds;
 use super::filter::{Filters, one_of};
 use super::filter_check;
 use super::list::{FormatArgs, WorkArgs, objects, print_incomplete};
-use super::operation::{InFlightOperation, OperationFacts, OperationKey};
-use super::operation_source::OperationSource;
-use super::output::{print, print_error_line};
+use super::operation::{InFlightOperation, OperationFacts};
+use super::operation_source::{OperationSource, Served, decode, escape};
+use super::output::{complain, print, print_error_line};
 use super::problem::Problem;
+use super::sort::SortBy;
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
 use OperationColumn::{
-    Completed, Component, Expected, Initiator, Message, Name, Namespace, Nodes, Operation, Queued,
-    Reason, RuleSet, Started, Subject,
+    Completed, Component, Duration, Expected, Initiator, Message, Name, Namespace, Nodes,
+    Operation, Queued, Reason, RuleSet, Started, State, Subject,
 };
-use ifo_api::completeness::Incomplete;
-use ifo_api::duration;
-use ifo_api::live::State;
-use jiff::{SignedDuration, Timestamp};
-pub(super) use records::records;
-use std::cmp::Reverse;
+use ifo_api::{LIVE_GROUP, Text, VERSION, live, record};
+use jiff::Timestamp;
+use std::collections::HashSet;
 use std::process::ExitCode;
-use std::time::Duration;
 
 /// The flags of `history`.
 #[derive(Debug, clap::Args)]
@@ -53,8 +48,8 @@ Examples:
   kubectl ifo history -n shop -o wide")]
 pub(super) struct HistoryArgs {
     /// Only what ended within this time, such as 12h or 2d
-    #[arg(long, value_parser = since, value_name = "TIME", help_heading = "Filters")]
-    since: Option<Duration>,
+    #[arg(long, value_parser = clock::duration, value_name = "TIME", help_heading = "Filters")]
+    since: Option<std::time::Duration>,
     /// Only what failed, with the message that names the cause
     #[arg(long, help_heading = "Filters")]
     failed: bool,
@@ -64,10 +59,10 @@ pub(super) struct HistoryArgs {
         value_name = "STATE",
         value_delimiter = ',',
         ignore_case = true,
-        value_parser = one_of(completed_states()),
+        value_parser = one_of(live::State::ALL.into_iter().filter(|it| it.is_completed()).collect()),
         help_heading = "Filters"
     )]
-    state: Vec<State>,
+    state: Vec<live::State>,
     #[command(flatten)]
     filters: Filters,
     #[command(flatten)]
@@ -80,31 +75,16 @@ pub(super) struct HistoryArgs {
     connect: Connect,
 }
 
-/// The columns of the table, from left to right. The last column is the message.
-const COLUMNS: [OperationColumn; 7] = [
-    Namespace,
-    Subject,
-    Operation,
-    OperationColumn::State,
-    Completed,
-    OperationColumn::Duration,
-    Expected,
+/// The columns of the table, from left to right.
+const COLUMNS: &[OperationColumn] = &[
+    Namespace, Subject, Operation, State, Completed, Duration, Expected, Message,
 ];
 
-/// The further columns of `-o wide`, before the message.
-const WIDE: [OperationColumn; 8] = [
-    Started, Queued, Initiator, Reason, Nodes, Component, RuleSet, Name,
+/// The columns of `-o wide`.
+const WIDE: &[OperationColumn] = &[
+    Namespace, Subject, Operation, State, Completed, Duration, Expected, Started, Queued,
+    Initiator, Reason, Nodes, Component, RuleSet, Name, Message,
 ];
-
-fn completed_states() -> Vec<State> {
-    let all = State::ALL.into_iter();
-    all.filter(|it| it.is_completed()).collect()
-}
-
-fn since(text: &str) -> Result<Duration, String> {
-    duration::parse(text)
-        .ok_or_else(|| format!("{text:?} is not a duration; examples are 12h and 2d"))
-}
 
 /// Prints the history.
 pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
@@ -126,58 +106,54 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
     let (source, in_flight) = OperationSource::open(server, in_flight).await?;
-    let mut operations = records::completed_operations(&source).await?;
+    let mut operations = completed_operations(&source).await?;
     let oldest_end = operations
         .iter()
         .filter_map(OperationFacts::completed)
         .min();
     operations.retain(|it| filters.matches(it));
     filter_check::check_and_warn(&filters, &source, &operations).await?;
-    // If no rule set is installed, `filter_check` cannot find a misspelt component or operation. So
-    // if the result is also empty, the command prints that no rule set is installed.
-    if operations.is_empty() && matches!(source.incomplete(), Some(Incomplete::NoRuleSets)) {
+    // If no rule set is installed, `filter_check` cannot find a misspelt component or operation.
+    if operations.is_empty() {
         print_incomplete(source.incomplete().as_ref());
     }
-    let earliest_end = args.since.map(|since| before(clock::now(), since));
-    let failed = args.failed.then_some(State::Failed);
-    let states: Vec<State> = args.state.iter().copied().chain(failed).collect();
+    let age = |end: Timestamp| clock::now().duration_since(end).unsigned_abs();
+    let is_recent = |end| args.since.is_some_and(|since| age(end) <= since);
+    let failed = args.failed.then_some(live::State::Failed);
+    let states: Vec<live::State> = args.state.iter().copied().chain(failed).collect();
     // In a table, these limits apply to the line of each piece of work.
     let allows = |it: &InFlightOperation| {
-        let is_recent = |earliest| it.completed().is_some_and(|end| end >= earliest);
         let is_wanted = states.is_empty() || states.contains(&it.status.state);
-        is_wanted && earliest_end.is_none_or(is_recent)
+        is_wanted && (args.since.is_none() || it.completed().is_some_and(is_recent))
     };
     if format.is_table() {
         let mut pieces = ended_pieces(&operations, &in_flight);
         pieces.retain(|it| allows(&it.line));
-        pieces.sort_by_cached_key(|it| newest_first(&it.line));
+        // Of completed operations, those that ended last come first.
+        SortBy::NEED.sort(&mut pieces);
         let rows = pieces.into_iter().flat_map(|it| it.rows(args.work.expand));
         let rows: Vec<Row> = rows.collect();
         let style = kinds.style(format, args.colors.paint()).await;
         if rows.is_empty() {
             print_error_line("No completed operations match the filters.");
         } else {
-            let wide = WIDE.into_iter().filter(|_| style.wide);
-            let message = [Message];
-            let columns: Vec<_> = COLUMNS.into_iter().chain(wide).chain(message).collect();
-            print(Table::of_columns(&columns, &rows, clock::now(), &style))?;
+            let columns = if style.wide { WIDE } else { COLUMNS };
+            print(Table::of_columns(columns, &rows, clock::now(), &style))?;
         }
     } else {
         operations.retain(allows);
-        operations.sort_by_cached_key(newest_first);
+        SortBy::NEED.sort(&mut operations);
         print(objects(&operations, format, false)?)?;
     }
-    print_error_line(&reach_line(oldest_end, earliest_end));
+    print_error_line(&match oldest_end {
+        None => "There are no records yet.".to_owned(),
+        Some(oldest) => {
+            // The user wants to see more than the records contain.
+            let only = if is_recent(oldest) { " only" } else { "" };
+            format!("Records reach back{only} to {oldest:.0}.")
+        }
+    });
     Ok(ExitCode::SUCCESS)
-}
-
-/// Returns the time that is `duration` before `now`. If this time cannot be represented, returns
-/// the earliest possible time.
-fn before(now: Timestamp, duration: Duration) -> Timestamp {
-    SignedDuration::try_from(duration)
-        .ok()
-        .and_then(|it| now.checked_sub(it).ok())
-        .unwrap_or(Timestamp::MIN)
 }
 
 /// Returns the pieces of work without a member in flight.
@@ -190,23 +166,48 @@ fn ended_pieces(
     ended.map(|members| PieceOfWork::new(&members)).collect()
 }
 
-/// Returns a sort key, with which the operation that ended last comes first.
-fn newest_first(
-    operation: &InFlightOperation,
-) -> (Reverse<(Option<Timestamp>, Timestamp)>, OperationKey) {
-    let times = (operation.completed(), operation.started());
-    (Reverse(times), operation.key())
+/// Reads all completed operations in the namespaces of `source`. Records or custom resources are
+/// enough: persistence mode can be off, and the user may perhaps not read both.
+async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOperation>, Problem> {
+    let records = records(source, "").await;
+    let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
+    let read = |item: &str| decode(item).map(Some);
+    let custom = match source.server.all(&path, "", read).await {
+        Err(problem) if source.served == Served::Crs => return Err(problem),
+        custom => custom.unwrap_or_default(),
+    };
+    let mut all = match records {
+        Err(problem) if !custom.is_empty() => {
+            let resource = Served::Crs.resource();
+            complain(
+                "note",
+                format!("{problem}; showing the objects of {resource}"),
+            );
+            Vec::new()
+        }
+        records => records?,
+    };
+    // A custom resource has the UID of the operation that it stores.
+    let uids: HashSet<Text> = all.iter().map(|it| it.metadata.uid.clone()).collect();
+    let is_new = |uid: &Text| uid.is_empty() || !uids.contains(uid);
+    let ended = custom.into_iter().filter(|it| it.completed().is_some());
+    all.extend(ended.filter(|it| is_new(&it.metadata.uid)));
+    Ok(all)
 }
 
-/// Formats how far back the history reaches, in one line. If the history does not reach back to
-/// `earliest_end`, the line contains the word `only`.
-fn reach_line(oldest_end: Option<Timestamp>, earliest_end: Option<Timestamp>) -> String {
-    let Some(oldest_end) = oldest_end else {
-        return "There are no records yet.".to_owned();
-    };
-    let only = match earliest_end {
-        Some(earliest) if earliest < oldest_end => " only",
-        _ => "",
-    };
-    format!("Records reach back{only} to {oldest_end:.0}.")
+/// Reads the records that a field selector selects. Empty if the operations come from custom
+/// resources.
+pub(super) async fn records(
+    source: &OperationSource,
+    field_selector: &str,
+) -> Result<Vec<InFlightOperation>, Problem> {
+    let mut records = Vec::new();
+    let namespaces = source.requested_namespaces().into_iter();
+    for namespace in namespaces.filter(|_| source.served == Served::Live) {
+        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+        let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
+        let read = |item: &str| decode(item).map(Some);
+        records.extend(source.server.all(&path, field_selector, read).await?);
+    }
+    Ok(records)
 }

@@ -6,7 +6,6 @@
 //! requested. If a Pod runs a virtual machine, a webhook of KubeVirt answers. If KubeVirt would
 //! migrate the virtual machine, the webhook refuses the eviction with [`EVACUATION`].
 
-use super::MissingParts;
 use crate::api_client::ApiClient;
 use crate::operation::InFlightOperation;
 use crate::operation_source::escape;
@@ -70,9 +69,9 @@ pub(super) struct AffectedPod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) effect: DrainEffect,
-    /// The refusal of the kube-apiserver, if the Pod stays.
+    /// The refusal of the kube-apiserver, if the Pod stays. The reason, if the effect is unknown.
     #[serde(skip_serializing_if = "String::is_empty")]
-    message: String,
+    pub(super) message: String,
 }
 
 impl AffectedPod {
@@ -91,54 +90,33 @@ impl AffectedPod {
 
 /// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and requests
 /// their evictions. Returns the Pods that a drain evicts or tries to evict. `operations` are the
-/// operations on the node. If a problem affects all parts of the answer, returns it as an error.
+/// operations on the node.
 pub(super) async fn affected_pods(
     server: &ApiClient,
     node: &str,
     namespace: Option<&str>,
     operations: &[InFlightOperation],
-    missing: &mut MissingParts,
 ) -> Result<Vec<AffectedPod>, Problem> {
     let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
     let path = format!("/api/v1{within}/pods");
     let on_node = format!("spec.nodeName={node}");
     let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_evicted));
-    let pods = match server.all(&path, &on_node, read).await {
-        Ok(pods) => pods,
-        Err(problem) => {
-            missing.add_problem("Pods", problem)?;
-            Vec::new()
-        }
-    };
-    let answers = futures::stream::iter(pods).map(async |pod: Pod| {
+    let pods: Vec<Pod> = server.all(&path, &on_node, read).await?;
+    let affected = futures::stream::iter(pods).map(async |pod| {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let name = pod.metadata.name.clone().unwrap_or_default();
-        let answer = request_eviction(server, &namespace, &name).await;
-        (pod, namespace, name, answer)
-    });
-    let answers: Vec<_> = answers.buffered(CONCURRENCY).collect().await;
-    let mut affected = Vec::new();
-    for (pod, namespace, name, answer) in answers {
-        let (effect, message) = match answer {
-            Ok(Eviction::Allowed) => (effect(&pod, operations), String::new()),
-            Ok(Eviction::Refused(message)) if message.contains(EVACUATION) => {
-                (DrainEffect::Migrated, String::new())
-            }
-            Ok(Eviction::Refused(message)) => (DrainEffect::Stays, message),
-            Ok(Eviction::PodIsGone) => continue,
-            Err(problem) => {
-                missing.add_problem("evictions", problem)?;
-                (DrainEffect::Unknown, String::new())
-            }
-        };
-        affected.push(AffectedPod {
+        let allowed = effect(&pod, operations);
+        let answer = request_eviction(server, &namespace, &name, allowed).await;
+        let (effect, message) = answer?;
+        Some(AffectedPod {
             namespace,
             name,
             effect,
             message,
-        });
-    }
-    Ok(affected)
+        })
+    });
+    let affected: Vec<_> = affected.buffered(CONCURRENCY).collect().await;
+    Ok(affected.into_iter().flatten().collect())
 }
 
 /// Returns the kind of the owner with `controller: true`. None if the Pod has no such owner.
@@ -174,40 +152,36 @@ fn effect(pod: &Pod, operations: &[InFlightOperation]) -> DrainEffect {
     }
 }
 
-/// The answer to a dry run of an eviction.
-enum Eviction {
-    Allowed,
-    /// The Pod stays. Contains the message of the kube-apiserver.
-    Refused(String),
-    PodIsGone,
-}
-
+/// Requests a dry run of an eviction. Returns its effect with the refusal of the kube-apiserver. If it
+/// is allowed, the effect is `allowed`. Returns None if the Pod is gone.
 async fn request_eviction(
     server: &ApiClient,
     namespace: &str,
     name: &str,
-) -> Result<Eviction, Problem> {
-    let uri = format!(
-        "/api/v1/namespaces/{}/pods/{}/eviction?dryRun=All",
-        escape(namespace),
-        escape(name)
-    );
+    allowed: DrainEffect,
+) -> Option<(DrainEffect, String)> {
+    let (within, pod) = (escape(namespace), escape(name));
+    let uri = format!("/api/v1/namespaces/{within}/pods/{pod}/eviction?dryRun=All");
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction",
         "metadata": {"name": name, "namespace": namespace},
     });
-    match server.create(&uri, &eviction).await? {
-        Ok(()) => Ok(Eviction::Allowed),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Eviction::PodIsGone),
-        Err(kube::Error::Api(status)) if is_refusal(&status) => {
+    Some(match server.create(&uri, &eviction).await {
+        Ok(Ok(())) => (allowed, String::new()),
+        Ok(Err(kube::Error::Api(status))) if status.code == 404 => return None,
+        Ok(Err(kube::Error::Api(status))) if is_refusal(&status) => {
             let causes = status.details.iter().flat_map(|it| &it.causes);
-            let texts = causes.map(|it| format!(" {}", it.message));
-            Ok(Eviction::Refused(
-                status.message.clone() + &texts.collect::<String>(),
-            ))
+            let causes = causes.map(|it| format!(" {}", it.message));
+            let message = status.message.clone() + &causes.collect::<String>();
+            if message.contains(EVACUATION) {
+                (DrainEffect::Migrated, String::new())
+            } else {
+                (DrainEffect::Stays, message)
+            }
         }
-        Err(error) => Err(server.problem(&error)),
-    }
+        Ok(Err(error)) => (DrainEffect::Unknown, server.problem(&error).to_string()),
+        Err(problem) => (DrainEffect::Unknown, problem.to_string()),
+    })
 }
 
 /// Returns true if a drain would get this answer, too. False if the answer only says that the request

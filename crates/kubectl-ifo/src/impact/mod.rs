@@ -12,7 +12,7 @@ use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, node_name};
 use super::filter_check;
-use super::list::WorkArgs;
+use super::list::{FormatArgs, WorkArgs};
 use super::operation::{InFlightOperation, OperationFacts as _};
 use super::operation_source::{OperationSource, encode};
 use super::output::{
@@ -26,7 +26,6 @@ use crate::clock;
 use evictions::{AffectedPod, DrainEffect, affected_pods};
 use ifo_api::live::State;
 use serde_json::json;
-use std::fmt::Display;
 use std::process::ExitCode;
 
 /// Largest number of reasons in the verdict. The others are only counted.
@@ -37,6 +36,7 @@ const MAX_REASONS: usize = 3;
 // `--from` is hidden, because files do not show the present state of the cluster. If the user gives
 // this flag, the command fails with this explanation.
 #[command(mut_arg("from", |it| it.hide(true)))]
+#[command(mut_arg("format", |it| it.short_alias('o').value_parser(formats(["table", "json", "yaml"]))))]
 #[command(after_help = "\
 Nothing is changed: the command requests the eviction of each Pod as a dry run. A drain does not
 interrupt DaemonSet Pods and mirror Pods, so the command does not list them as interrupted.
@@ -57,53 +57,14 @@ pub(super) struct ImpactArgs {
     /// The node, such as node/worker-3 or worker-3
     #[arg(value_name = "NODE", value_parser = node_name)]
     node: String,
-    /// Output format
-    #[arg(
-        short = 'O',
-        short_alias = 'o',
-        long = "output",
-        value_parser = formats(["table", "json", "yaml"]),
-        ignore_case = true,
-        default_value = "table",
-        value_name = "FORM",
-        help_heading = "Output"
-    )]
-    format: Format,
+    #[command(flatten)]
+    format: FormatArgs,
     #[command(flatten)]
     work: WorkArgs,
     #[command(flatten)]
     colors: Colors,
     #[command(flatten)]
     connect: Connect,
-}
-
-/// The parts of the answer that are missing, with their reasons: `Pods: REASON`.
-#[derive(Debug, Default)]
-struct MissingParts(Vec<String>);
-
-impl MissingParts {
-    fn add(&mut self, part: &str, reason: impl Display) {
-        self.0.push(format!("{part}: {reason}"));
-    }
-
-    /// Adds a part that could not be read. Of several evictions that failed, only the first is added.
-    /// If the problem affects all parts, returns it as an error, because the command has no answer.
-    fn add_problem(&mut self, part: &str, problem: Problem) -> Result<(), Problem> {
-        match problem {
-            Problem::Unauthorized
-            | Problem::Unreachable { .. }
-            | Problem::Config(_)
-            | Problem::Usage(_)
-            | Problem::Closed => Err(problem),
-            problem => {
-                let begin = format!("{part}: ");
-                if !self.0.iter().any(|it| it.starts_with(&begin)) {
-                    self.add(part, problem);
-                }
-                Ok(())
-            }
-        }
-    }
 }
 
 /// Runs the command, and returns its exit code.
@@ -114,35 +75,46 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         return Err(needs_cluster("impact"));
     }
     let server = args.connect.open().await?;
-    let mut missing = MissingParts::default();
     let filters = Filters {
         node: vec![args.node.clone()],
         ..Filters::default().with_namespace(namespace)
     };
-    let source = OperationSource::open(server.clone(), filters.clone()).await;
-    let operations = match source {
+    // The parts of the answer that are missing, with their reasons: `Pods: REASON`.
+    let mut missing: Vec<String> = Vec::new();
+    let listed = match OperationSource::open(server.clone(), filters.clone()).await {
         Ok((source, listed)) => {
-            check_operations(&filters, &source, &listed, &mut missing).await?;
-            listed
+            let reason = check_operations(&filters, &source, &listed).await?;
+            missing.extend(reason.map(|it| format!("operations: {it}")));
+            Ok(listed)
         }
-        Err(problem) => {
-            missing.add_problem("operations", problem)?;
-            Vec::new()
-        }
+        Err(problem) => Err(problem),
     };
     let namespace = namespace.map(String::as_str);
     if let Some(namespace) = namespace {
-        let reason = format!("only namespace {namespace} was read");
-        missing.add("other namespaces", reason);
+        missing.push(format!(
+            "other namespaces: only namespace {namespace} was read"
+        ));
     }
-    let pods = affected_pods(&server, &args.node, namespace, &operations, &mut missing).await?;
+    let known = listed.as_deref().unwrap_or_default();
+    let pods = affected_pods(&server, &args.node, namespace, known).await;
+    if let (Err(problem), Err(_)) = (&listed, &pods) {
+        // There is no answer.
+        return Err(problem.clone());
+    }
+    missing.extend(listed.as_ref().err().map(|it| format!("operations: {it}")));
+    missing.extend(pods.as_ref().err().map(|it| format!("Pods: {it}")));
+    let (operations, pods) = (listed.unwrap_or_default(), pods.unwrap_or_default());
+    let mut failed = pods.iter().filter(|it| it.effect == DrainEffect::Unknown);
+    let first_failed = failed.next().map(|it| format!("evictions: {}", it.message));
+    missing.extend(first_failed);
     let reasons = reasons(&args.node, &operations, &pods);
-    let (answer, safe, exit_code) = match (reasons.as_slice(), missing.0.as_slice()) {
+    let (answer, safe, exit_code) = match (reasons.as_slice(), missing.as_slice()) {
         ([], []) => ("yes", "True", 0),
         ([], _) => ("unknown", "Unknown", 3),
         _ => ("no: ", "False", 1),
     };
-    if args.format == Format::Table {
+    let format = args.format.format.unwrap_or_default();
+    if format == Format::Table {
         let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::NEED.sort(it));
         let kinds = Kinds::new(server.clone());
         let style = kinds.style(Format::Table, args.colors.paint()).await;
@@ -150,7 +122,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         let verdict = format!("Safe to drain {}: {answer}{named}", args.node);
         print(one_line(&verdict) + "\n")?;
         print(text(&rows, &pods, &style))?;
-        for part in &missing.0 {
+        for part in &missing {
             print_error_line(&format!("missing: {part}"));
         }
     } else {
@@ -162,9 +134,9 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             "operations": operations.iter().map(encode).collect::<Vec<_>>(),
             "interrupted": pods,
             "blockers": pods.iter().filter(stays).collect::<Vec<_>>(),
-            "missing": missing.0,
+            "missing": missing,
         });
-        print_value(&value, args.format)?;
+        print_value(&value, format)?;
     }
     Ok(ExitCode::from(exit_code))
 }
@@ -223,23 +195,20 @@ fn text(rows: &[Row], pods: &[AffectedPod], style: &TextStyle) -> TerminalText {
 }
 
 /// Returns an error if the node does not exist. If operations on the node may be missing from the
-/// list, adds the reason to `missing`.
+/// list, returns the reason.
 async fn check_operations(
     filters: &Filters,
     source: &OperationSource,
     listed: &[InFlightOperation],
-    missing: &mut MissingParts,
-) -> Result<(), Problem> {
+) -> Result<Option<String>, Problem> {
+    let is_partial = source.namespaces.is_some() && filters.namespace.is_none();
+    let partial = is_partial.then_some("you may not list operations in all namespaces");
     let doubts = filter_check::check(filters, source, listed).await?;
     doubts.print_unchecked();
-    if let Some(reason) = doubts.undetectable {
-        missing.add("operations", reason);
+    let mut reason = doubts.undetectable;
+    reason = reason.or_else(|| source.incomplete().map(|it| it.to_string()));
+    if reason.is_none() {
+        reason = partial.map(str::to_owned);
     }
-    if let Some(incomplete) = source.incomplete() {
-        missing.add("operations", incomplete);
-    } else if source.namespaces.is_some() && filters.namespace.is_none() {
-        let reason = "you may not list operations in all namespaces";
-        missing.add("operations", reason);
-    }
-    Ok(())
+    Ok(reason)
 }
