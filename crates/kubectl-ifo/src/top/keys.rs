@@ -4,7 +4,7 @@ use super::model::{LoopAction, Model};
 use crossterm::event::KeyCode::{
     Backspace, Char, Down, End, Enter, Esc, Home, Left, PageDown, PageUp, Right, Up,
 };
-use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Largest length of the typed filter, in characters. Further characters are ignored, so that a
 /// long pasted text does not use much memory.
@@ -37,26 +37,24 @@ impl Model {
         self.refresh_rows();
         let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
         match key.code {
-            // Some terminals also report the release of a key. Such an event is ignored.
-            _ if key.kind == KeyEventKind::Release => {}
             Char('c') if is_control => return LoopAction::Quit,
             Char('l') if is_control => return LoopAction::Redraw,
             _ if self.is_typing => self.type_key(key),
             Char('q') => return LoopAction::Quit,
             // Any key closes the help.
             _ if std::mem::take(&mut self.shows_help) => {}
-            code => self.page_key(code),
+            code => return self.page_key(code),
         }
         LoopAction::Continue
     }
 
     /// Changes the model for a key on the table or on the detail page.
-    fn page_key(&mut self, code: KeyCode) {
+    fn page_key(&mut self, code: KeyCode) -> LoopAction {
         match code {
             Char('?' | 'h') => self.shows_help = true,
             Esc if self.detail.take().is_some() => {}
-            _ if self.scroll(code) || self.detail.is_some() => return,
-            Enter => self.open(),
+            _ if self.scroll(code) || self.detail.is_some() => return LoopAction::Continue,
+            Enter => return self.open(),
             Char('/') => self.is_typing = true,
             Esc => self.filter.clear(),
             Char('s') | Right => self.change_order(1),
@@ -64,9 +62,10 @@ impl Model {
             Char('r') => self.reversed = !self.reversed,
             Char('c' | 'a') => self.shows_completed = !self.shows_completed,
             Char('e') => self.is_expanded = !self.is_expanded,
-            _ => return,
+            _ => {}
         }
         self.is_fresh = false;
+        LoopAction::Continue
     }
 
     /// Moves the cursor, or scrolls the detail page. Returns false if the key does neither.

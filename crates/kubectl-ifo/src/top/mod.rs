@@ -16,14 +16,12 @@ mod model;
 mod tests;
 mod view;
 
-use super::colors::Colors;
-use super::connect::Connect;
 use super::describe::DescribedFacts;
 use super::discovered_kinds::Kinds;
-use super::filter::{Filters, StateArgs};
+use super::filter::Filters;
 use super::filter_check;
-use super::list::{WorkArgs, incomplete_line, print_incomplete};
-use super::operation::OperationKey;
+use super::list::{CommonArgs, WorkArgs, incomplete_line, print_incomplete};
+use super::operation::{OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
 use super::output::Format;
 use super::problem::Problem;
@@ -31,9 +29,8 @@ use super::reprint::with_later_changes;
 use super::sort::SortBy;
 use crate::clock;
 use crossterm::event::{Event as Input, EventStream};
-use futures::future::{BoxFuture, pending};
-use futures::stream::{self, SelectAll};
-use futures::{FutureExt as _, Stream, StreamExt as _};
+use futures::future::{BoxFuture, pending, select_all};
+use futures::{FutureExt as _, StreamExt as _};
 use model::{LoopAction, Model};
 use ratatui::DefaultTerminal;
 use std::io::{self, IsTerminal as _};
@@ -44,9 +41,6 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Interval at which the ages are updated.
 const SECOND: Duration = Duration::from_secs(1);
-
-/// The advice in the error messages of a `top` that cannot use the terminal.
-const PIPE_HINT: &str = "for a pipe or a file use: kubectl ifo list -w";
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,45 +53,39 @@ e shows the members of each piece of work, ? lists all keys, q quits.";
 
 /// The flags of `top`.
 #[derive(Debug, Clone, clap::Args)]
+#[command(mut_arg("format", |it| it.hide(true)))]
+// The output is always updated, so `--watch` has no effect.
+#[command(mut_arg("watch", |it| it.hide(true)))]
 #[command(after_help = EXAMPLES)]
 pub(super) struct TopArgs {
     #[command(flatten)]
-    filters: Filters,
-    #[command(flatten)]
-    states: StateArgs,
-    /// Order at the start: a column such as age, state or progress, or a JSONPath
-    #[arg(
-        long,
-        value_parser = SortBy::read,
-        default_value = "state",
-        value_name = "COLUMN|PATH",
-        help_heading = "Output"
-    )]
-    sort_by: SortBy,
-    #[command(flatten)]
-    colors: Colors,
+    common: CommonArgs,
     #[command(flatten)]
     work: WorkArgs,
-    #[command(flatten)]
-    connect: Connect,
 }
 
 /// Shows the operations until the user quits.
 pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
-    let mut filters = args.filters.with_namespace(args.connect.namespace());
-    args.states.add_to(&mut filters);
-    filters.refuse_format("top has no output format; for one use: kubectl ifo list -w -o json")?;
+    let CommonArgs {
+        output, connect, ..
+    } = &args.common;
+    let (mut filters, format) = args.common.chosen()?;
+    if format != Format::Table {
+        let message = "top has no output format; for one use: kubectl ifo list -w -o json";
+        return Err(Problem::Usage(message.to_owned()));
+    }
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {
-        return Err(Problem::Usage(format!("top needs a terminal; {PIPE_HINT}")));
+        let message = "top needs a terminal; for a pipe or a file use: kubectl ifo list -w";
+        return Err(Problem::Usage(message.to_owned()));
     }
-    let paint = args.colors.paint();
+    let paint = output.colors.paint();
     // crossterm reads NO_COLOR, but does not know the flag --color. So this command tells crossterm
     // whether to use colors.
     crossterm::style::force_color_output(paint.on);
     // A credential plugin can prompt the user. So this command opens the connection before it uses
     // the screen.
-    let server = args.connect.open().await?;
+    let server = connect.open().await?;
     let address = server.address.clone();
     let kinds = Kinds::new(server.clone());
     filters.resolve(&kinds).await;
@@ -115,21 +103,25 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let mut model = Model {
         now: clock::now(),
         about: format!("{}, {address}", about(&filters, &source)),
-        order: args.sort_by.clone(),
+        order: output.sort_by.clone().unwrap_or(SortBy::NEED),
         style,
-        reads_files: args.connect.reads_files(),
+        reads_files: connect.reads_files(),
         shows_completed: filters.all_phases,
         is_expanded: args.work.expand,
         filters,
+        incomplete: source.incomplete().as_ref().map(incomplete_line),
         ..Model::default()
     };
-    model.incomplete = source.incomplete().as_ref().map(incomplete_line);
     let follower = source.follow(listed.clone())?;
     for operation in listed {
-        let change = OperationChange::Applied(Box::new(operation));
-        model.change(change);
+        model.change(OperationChange::Applied(Box::new(operation)));
     }
-    let ended = show(model, follower, &source).await;
+    // After a panic, the hook of ratatui has already restored the terminal.
+    let ended = match ratatui::try_init() {
+        Ok(mut terminal) => main_loop(model, follower, &source, &mut terminal).await,
+        Err(error) => Err(terminal_error(&error)),
+    };
+    let _ = ratatui::try_restore();
     print_incomplete(source.incomplete().as_ref());
     ended
 }
@@ -145,31 +137,26 @@ fn about(filters: &Filters, source: &OperationSource) -> String {
     parts.join(", ")
 }
 
-/// Switches the terminal to the alternate screen, in raw mode, and runs the main loop. Then restores
-/// the terminal. After a panic, the hook of ratatui has already restored it.
-async fn show(
-    model: Model,
-    follower: OperationFollower<'_>,
-    source: &OperationSource,
-) -> Result<ExitCode, Problem> {
-    let mut terminal = ratatui::try_init().map_err(|error| {
-        let _ = ratatui::try_restore();
-        Problem::Usage(format!(
-            "top cannot use this terminal: {error}; {PIPE_HINT}"
-        ))
-    })?;
-    let ended = main_loop(model, follower, source, &mut terminal).await;
-    let _ = ratatui::try_restore();
-    ended
-}
-
+/// Shows the model on the alternate screen until the command ends.
 async fn main_loop(
     mut model: Model,
     mut follower: OperationFollower<'_>,
     source: &OperationSource,
     terminal: &mut DefaultTerminal,
 ) -> Result<ExitCode, Problem> {
-    let mut signals = end_signals().map_err(|error| terminal_error(&error))?;
+    let signals = [
+        (SignalKind::hangup(), 1),
+        (SignalKind::interrupt(), 2),
+        (SignalKind::quit(), 3),
+        (SignalKind::terminate(), 15),
+    ];
+    let mut end_signal = select_all(signals.map(|(kind, number)| {
+        let received = async move {
+            signal(kind)?.recv().await;
+            io::Result::Ok(number)
+        };
+        received.boxed_local()
+    }));
     // Some terminals have no alternate screen, so they still show earlier lines.
     clear(terminal)?;
     let mut keys = EventStream::new();
@@ -181,31 +168,17 @@ async fn main_loop(
         model.refresh_rows();
         let drawn = terminal.draw(|frame| view::draw(&mut model, frame));
         drawn.map_err(|error| terminal_error(&error))?;
-        if let Some(detail) = model.detail.as_mut().filter(|it| it.facts.is_none())
-            && let Some(operation) = model.operations.get(&detail.key)
-        {
-            detail.facts = Some(DescribedFacts::unread());
-            let key = detail.key.clone();
-            let facts = DescribedFacts::read(source.server.clone(), operation.clone());
-            reading = facts.map(move |facts| (key, facts)).boxed();
-        }
         let action = tokio::select! {
             (key, facts) = &mut reading => {
                 reading = pending().boxed();
-                let detail = model.detail.as_mut();
-                if let Some(detail) = detail.filter(|it| it.key == key) {
-                    detail.facts = Some(facts);
+                if let Some(detail) = model.detail.as_mut().filter(|it| it.key == key) {
+                    detail.facts = facts;
                 }
                 LoopAction::Continue
             }
             input = keys.next() => match input {
                 Some(Ok(Input::Key(key))) => model.key(key),
-                Some(Ok(Input::Resize(..))) => {
-                    // The view scrolls the table down until the cursor is visible.
-                    model.offset = 0;
-                    LoopAction::Continue
-                }
-                Some(Ok(_)) => continue,
+                Some(Ok(_)) => LoopAction::Continue,
                 Some(Err(error)) => return Err(terminal_error(&error)),
                 // The stream of keys has ended, so the command ends, too.
                 None => LoopAction::Quit,
@@ -221,10 +194,18 @@ async fn main_loop(
                 model.now = clock::now();
                 LoopAction::Continue
             }
-            Some(number) = signals.next() => return Ok(ExitCode::from(128 + number)),
+            (number, ..) = &mut end_signal => {
+                let number: u8 = number.map_err(|error| terminal_error(&error))?;
+                return Ok(ExitCode::from(128 + number));
+            }
         };
         match action {
             LoopAction::Continue => {}
+            LoopAction::Read(operation) => {
+                let key = operation.key();
+                let facts = DescribedFacts::read(source.server.clone(), *operation);
+                reading = facts.map(|facts| (key, facts)).boxed();
+            }
             LoopAction::Redraw => clear(terminal)?,
             LoopAction::Quit => return Ok(ExitCode::SUCCESS),
         }
@@ -233,22 +214,6 @@ async fn main_loop(
 
 fn terminal_error(error: &io::Error) -> Problem {
     Problem::Other(format!("cannot use the terminal: {error}"))
-}
-
-/// Returns a stream with the number of each received signal that must end the command.
-fn end_signals() -> io::Result<impl Stream<Item = u8> + Unpin> {
-    let mut all = SelectAll::new();
-    for (kind, number) in [
-        (SignalKind::hangup(), 1),
-        (SignalKind::interrupt(), 2),
-        (SignalKind::quit(), 3),
-        (SignalKind::terminate(), 15),
-    ] {
-        let mut signal = signal(kind)?;
-        let received = stream::poll_fn(move |context| signal.poll_recv(context));
-        all.push(received.map(move |()| number));
-    }
-    Ok(all)
 }
 
 /// Forgets the content of the screen, so that the next frame is drawn completely. This is necessary

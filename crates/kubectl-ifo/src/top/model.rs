@@ -30,10 +30,12 @@ const ORDERS: [OperationColumn; 4] = [
 ];
 
 /// The action of the main loop after an event.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) enum LoopAction {
     /// Process the next event.
     Continue,
+    /// Read the facts of the detail page of this operation.
+    Read(Box<InFlightOperation>),
     /// Draw the whole screen again.
     Redraw,
     /// End the command.
@@ -45,8 +47,8 @@ pub(super) enum LoopAction {
 pub(super) struct Detail {
     /// The operation, which is in [`Model::operations`].
     pub(super) key: OperationKey,
-    /// The rule and the Events. None before the main loop reads them.
-    pub(super) facts: Option<DescribedFacts>,
+    /// The rule and the Events.
+    pub(super) facts: DescribedFacts,
     /// Number of lines that are scrolled out at the top.
     pub(super) scroll: usize,
 }
@@ -72,10 +74,8 @@ pub(super) struct Model {
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
     pub(super) operations: BTreeMap<OperationKey, InFlightOperation>,
-    /// The number of pieces of work in flight in each state. The worst state comes first.
+    /// The number of pieces of work in each state. The worst state comes first.
     pub(super) counts: BTreeMap<(u8, &'static str), (State, usize)>,
-    /// The number of completed pieces of work.
-    pub(super) completed: usize,
     /// The rows of the table, in order: the pieces of work that match the typed filter. If
     /// `is_expanded` is true, the members of each piece follow it.
     pub(super) rows: Vec<Row>,
@@ -136,10 +136,11 @@ impl Model {
             self.operations.remove(key);
         }
         let completed = self.operations.values().filter(|it| !it.is_active());
-        if completed.clone().count() > MAX_COMPLETED {
-            let first = completed.min_by_key(|it| it.completed());
-            let first = first.map(OperationFacts::key);
-            self.operations.retain(|key, _| first.as_ref() != Some(key));
+        if completed.clone().count() > MAX_COMPLETED
+            && let Some(first) = completed.min_by_key(|it| it.completed())
+        {
+            let first = first.key();
+            self.operations.remove(&first);
         }
     }
 
@@ -152,15 +153,10 @@ impl Model {
         }
         let mut pieces = pieces_of_work(self.operations.values());
         self.counts.clear();
-        self.completed = 0;
         for PieceOfWork { line, .. } in &pieces {
             let state = line.status.state;
-            if line.is_active() {
-                let key = (rank(line), state.name());
-                self.counts.entry(key).or_insert((state, 0)).1 += 1;
-            } else {
-                self.completed += 1;
-            }
+            let key = (rank(line), state.name());
+            self.counts.entry(key).or_insert((state, 0)).1 += 1;
         }
         let filter = self.filter.to_lowercase();
         let words: Vec<&str> = filter.split_whitespace().collect();
@@ -174,8 +170,7 @@ impl Model {
             pieces.reverse();
         }
         let rows = pieces.into_iter().flat_map(|it| it.rows(self.is_expanded));
-        let rows = rows.filter(|it| self.is_shown(&it.operation)).collect();
-        self.rows = rows;
+        self.rows = rows.filter(|it| self.is_shown(&it.operation)).collect();
         self.follow_selected();
     }
 
@@ -185,13 +180,9 @@ impl Model {
 
     /// Moves the cursor to the row that it follows. Closes the detail page of an operation that is gone.
     fn follow_selected(&mut self) {
-        let mut cursor = self.cursor;
-        if let Some((key, is_member)) = &self.selected {
-            let mut rows = self.rows.iter();
-            let found = rows.position(|it| it.is_member == *is_member && it.key() == *key);
-            cursor = found.unwrap_or(cursor);
-        }
-        self.move_to(cursor);
+        let selected = |it: &Row| self.selected.as_ref() == Some(&(it.key(), it.is_member));
+        let found = self.rows.iter().position(selected);
+        self.move_to(found.unwrap_or(self.cursor));
         self.detail
             .take_if(|it| !self.operations.contains_key(&it.key));
     }
@@ -214,24 +205,23 @@ impl Model {
 
     /// Opens the detail page of the operation under the cursor. If the cursor is on the line of a
     /// piece of work, opens the page of its first member (the root).
-    pub(super) fn open(&mut self) {
+    pub(super) fn open(&mut self) -> LoopAction {
         let key = self.rows.get(self.cursor).map(OperationFacts::key);
-        let key = key.filter(|it| self.operations.contains_key(it));
-        self.detail = key.map(|key| Detail {
-            key,
-            facts: None,
+        let Some(operation) = key.and_then(|it| self.operations.get(&it)) else {
+            return LoopAction::Continue;
+        };
+        self.detail = Some(Detail {
+            key: operation.key(),
+            facts: DescribedFacts::unread(),
             scroll: 0,
         });
+        LoopAction::Read(Box::new(operation.clone()))
     }
 }
 
 /// Returns true if the texts of an operation contain all `words`, which are in lower case.
 fn contains_all(operation: &InFlightOperation, words: &[&str], now: Timestamp) -> bool {
-    let texts = ALL_COLUMNS
-        .iter()
-        .map(|it| it.text(operation, now).to_lowercase());
-    let texts: Vec<String> = texts.collect();
-    words
-        .iter()
-        .all(|word| texts.iter().any(|text| text.contains(*word)))
+    let texts = ALL_COLUMNS.iter().map(|it| it.text(operation, now));
+    let texts = texts.collect::<Vec<_>>().join("\n").to_lowercase();
+    words.iter().all(|word| texts.contains(word))
 }

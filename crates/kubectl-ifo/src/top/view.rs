@@ -2,26 +2,22 @@
 //! has the columns of `kubectl ifo list`.
 
 use super::keys::HELP;
-use super::model::{Detail, Model};
+use super::model::Model;
 use crate::columns::Table;
-use crate::describe::{self, DescribedFacts};
+use crate::describe;
 use crate::operation::OperationFacts as _;
 use crate::output::{TerminalText, TextStyle};
 use crate::plain_text::{ago, one_line, pad};
 use crate::work_groups::Row;
 use ifo_api::live::State as Stage;
 use ratatui::Frame;
-use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize as _};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{List, ListItem, ListState, Paragraph, Widget as _, Wrap};
+use ratatui::widgets::{List, ListItem, ListState, Paragraph, Wrap};
 
 /// Width of the column with the names of fields and keys, in terminal columns.
 const NAME_WIDTH: usize = 13;
-
-/// Largest number of lines of the detail page. Further lines are left out.
-const MAX_DETAIL_LINES: u16 = 500;
 
 /// Draws the model on a frame.
 pub(super) fn draw(model: &mut Model, frame: &mut Frame) {
@@ -60,30 +56,22 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
         let text = format!("{count} {}", state.name().to_lowercase());
         counts += paint.state(*state, &one_line(&text)) + "  ";
     }
-    if model.completed > 0 {
-        counts += paint.dim(&format!("{} completed  ", model.completed));
+    if model.counts.is_empty() {
+        counts += paint.heading("nothing in flight");
     }
     let is_late = |it: &&Row| !it.is_member && (it.is_overdue() || it.is_stalled());
     let late = model.rows.iter().filter(is_late).count();
     if late > 0 {
         counts += paint.state(Stage::Blocked, &format!("{late} overdue or stalled"));
     }
-    if model.counts.is_empty() {
-        counts += paint.heading("nothing in flight");
-    }
     let second = match problem.or(model.incomplete.as_ref()) {
         Some(problem) => paint.state(Stage::Failing, &one_line(problem)),
         None => paint.dim(&order_and_filters(model)),
     };
-    let state = Line::raw(state);
-    // The width of a terminal fits into 16 bits.
-    let width = u16::try_from(state.width()).unwrap_or(u16::MAX);
-    let [first, rest] = Layout::vertical([Constraint::Max(1), Constraint::Fill(1)]).areas(area);
-    let [left, right] =
-        Layout::horizontal([Constraint::Fill(1), Constraint::Length(width)]).areas(first);
-    frame.render_widget(styled(&counts), left);
-    frame.render_widget(state, right);
-    frame.render_widget(styled(&second), rest);
+    let lines = vec![styled(&counts), styled(&second)];
+    frame.render_widget(Paragraph::new(lines), area);
+    let state = Line::raw(format!(" {state}")).right_aligned();
+    frame.render_widget(state, area);
 }
 
 /// Describes the order of the rows, the filter that the user has typed, the filters in the flags of
@@ -104,10 +92,10 @@ fn order_and_filters(model: &Model) -> String {
 fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     let [heading, body] = Layout::vertical([Constraint::Max(1), Constraint::Fill(1)]).areas(area);
     let height = usize::from(body.height).max(1);
-    let first = model
-        .offset
-        .max((model.cursor + 1).saturating_sub(height))
-        .min(model.cursor);
+    // The last page is full, also after the screen has grown.
+    let last = model.rows.len().saturating_sub(model.page_rows);
+    let first = model.offset.max((model.cursor + 1).saturating_sub(height));
+    let first = first.min(model.cursor).min(last);
     let end = model.rows.len().min(first + height);
     let rows = &model.rows[first..end];
     let style = TextStyle {
@@ -125,8 +113,7 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
         frame.render_widget(Line::raw(text).dim(), body);
     }
     let items = rows.iter().map(|row| {
-        let text = table.row(row, model.now);
-        let lines = text.split_lines();
+        let lines = table.row(row, model.now).split_lines();
         ListItem::new(lines.iter().map(styled).collect::<Vec<Line>>())
     });
     let items: Vec<ListItem> = items.collect();
@@ -138,42 +125,26 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     model.offset = first + state.offset();
 }
 
-/// Draws the page with the details of one operation, and limits its scroll position.
+/// Draws the page with the details of one operation, as `kubectl ifo describe` prints it. Limits the
+/// scroll position.
 fn draw_detail(model: &mut Model, frame: &mut Frame, area: Rect) {
-    let Some(detail) = &model.detail else {
+    let Some(detail) = &mut model.detail else {
         return;
     };
-    let page = Paragraph::new(detail_lines(model, detail)).wrap(Wrap { trim: false });
-    let mut whole = Buffer::empty(Rect {
-        height: MAX_DETAIL_LINES,
-        ..area
-    });
-    page.clone().render(whole.area, &mut whole);
-    let last_cell = whole.content.iter().rposition(|it| it.symbol() != " ");
-    let lines = last_cell.unwrap_or_default() / usize::from(area.width).max(1) + 1;
-    let height = usize::from(area.height);
-    let scroll = detail.scroll.min(lines.saturating_sub(height));
-    let hidden = u16::try_from(scroll).unwrap_or(MAX_DETAIL_LINES);
-    frame.render_widget(page.scroll((hidden, 0)), area);
-    model.page_rows = height;
-    if let Some(detail) = &mut model.detail {
-        detail.scroll = scroll;
-    }
-}
-
-/// Returns the description of the operation, as `kubectl ifo describe` prints it.
-fn detail_lines(model: &Model, detail: &Detail) -> Vec<Line<'static>> {
     let Some(operation) = model.operations.get(&detail.key) else {
-        return Vec::new();
+        return;
     };
     let paint = model.style.paint;
-    let mut lines = vec![styled(&paint.heading(&one_line(&operation.place_name())))];
-    let unread = DescribedFacts::unread();
-    let facts = detail.facts.as_ref().unwrap_or(&unread);
+    let heading = paint.heading(&one_line(&operation.place_name())) + "\n";
     let all = model.operations.values();
-    let text = describe::text::describe(operation, facts, all, model.now, paint);
-    lines.extend(text.split_lines().iter().map(styled));
-    lines
+    let text = heading + describe::text::describe(operation, &detail.facts, all, model.now, paint);
+    let lines: Vec<Line> = text.split_lines().iter().map(styled).collect();
+    let page = Paragraph::new(lines).wrap(Wrap { trim: false });
+    model.page_rows = usize::from(area.height);
+    let last = page.line_count(area.width).saturating_sub(model.page_rows);
+    detail.scroll = detail.scroll.min(last);
+    let hidden = u16::try_from(detail.scroll).unwrap_or(u16::MAX);
+    frame.render_widget(page.scroll((hidden, 0)), area);
 }
 
 /// Draws the line at the bottom: the most important keys and the position of the cursor, or the
@@ -209,15 +180,11 @@ fn styled(text: &TerminalText) -> Line<'static> {
             Some(sequence) if number > 0 => sequence,
             _ => ("", part),
         };
-        style = match code {
-            "0" => Style::new(),
-            "1" => style.bold(),
-            "2" => style.dim(),
-            "31" => style.fg(Color::Red),
-            "32" => style.fg(Color::Green),
-            "33" => style.fg(Color::Yellow),
-            "35" => style.fg(Color::Magenta),
-            "36" => style.fg(Color::Cyan),
+        style = match code.parse() {
+            Ok(0) => Style::new(),
+            Ok(1) => style.bold(),
+            Ok(2) => style.dim(),
+            Ok(color @ 31..=36) => style.fg(Color::Indexed(color - 30)),
             _ => style,
         };
         line.push_span(Span::styled(text.to_owned(), style));

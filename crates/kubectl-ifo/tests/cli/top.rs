@@ -140,7 +140,7 @@ fn operations_appear_and_disappear_and_can_be_filtered_and_opened() {
     top.hides(&["VirtualMachine/web-0"]);
     // The key `c` shows completed operations.
     top.type_text("c");
-    top.shows(&["VirtualMachine/web-0", "1 completed"]);
+    top.shows(&["VirtualMachine/web-0", "1 ended"]);
     top.type_text("/data");
     top.hides(&["VirtualMachine/web-0", "VirtualMachine/web-1"]);
     top.type_text("\r\r");
