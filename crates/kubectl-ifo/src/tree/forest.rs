@@ -45,12 +45,10 @@ impl<'a> TreeObject<'a> {
     }
 }
 
-/// Builds the trees with the operations for which `is_included` returns true: those of `resource` and
-/// its descendants, or all trees. Every object occurs at most once.
+/// Builds the trees of `resource` and its descendants, or all trees. Every object occurs at most once.
 pub(super) fn forest<'a>(
     graph: &OwnerGraph<'a>,
     resource: Option<&ResourceArgument>,
-    is_included: &dyn Fn(&InFlightOperation) -> bool,
 ) -> Forest<'a> {
     let mut children = vec![Vec::new(); graph.nodes.len()];
     let mut tops = Vec::new();
@@ -65,7 +63,6 @@ pub(super) fn forest<'a>(
     let trees = Trees {
         graph,
         children,
-        is_included,
         of_one: resource.is_some(),
     };
     let tops = tops.into_iter().flat_map(|it| trees.objects(it, true));
@@ -87,7 +84,6 @@ struct Trees<'t, 'a> {
     graph: &'t OwnerGraph<'a>,
     /// The children of each node.
     children: Vec<Vec<usize>>,
-    is_included: &'t dyn Fn(&InFlightOperation) -> bool,
     /// True for the trees of one object.
     of_one: bool,
 }
@@ -100,8 +96,7 @@ impl<'a> Trees<'_, 'a> {
     /// limited.
     fn objects(&self, index: usize, is_top: bool) -> Vec<TreeObject<'a>> {
         let node = &self.graph.nodes[index];
-        let included = node.operations.iter().filter(|it| (self.is_included)(it));
-        let operations: Vec<&'a InFlightOperation> = included.copied().collect();
+        let operations = node.operations.clone();
         let children = self.children[index].iter();
         let children = children.flat_map(|it| self.objects(*it, false));
         let mut children: Vec<TreeObject<'a>> = children.collect();

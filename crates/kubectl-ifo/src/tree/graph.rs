@@ -57,13 +57,19 @@ pub(super) struct OwnerGraph<'a> {
 }
 
 impl<'a> OwnerGraph<'a> {
-    /// Builds the graph. `known` are owners that were looked up in the cluster.
-    pub(super) fn of(operations: &'a [InFlightOperation], known: &[SubjectReference]) -> Self {
+    /// Builds the graph. The nodes have the operations for which `is_included` returns true. Other
+    /// operations can connect their objects. `known` are owners that were looked up in the cluster.
+    pub(super) fn of(
+        operations: &'a [InFlightOperation],
+        is_included: impl Fn(&InFlightOperation) -> bool,
+        known: &[SubjectReference],
+    ) -> Self {
         let mut graph = Self::default();
         for operation in operations {
             let subject = &operation.spec.subject;
             let index = graph.node(subject, false);
-            graph.nodes[index].operations.push(operation);
+            let included = Some(operation).filter(|it| is_included(it));
+            graph.nodes[index].operations.extend(included);
             if operation.correlation("role") == Some("root")
                 && let Some(group) = operation.correlation("group")
             {
@@ -112,11 +118,15 @@ impl<'a> OwnerGraph<'a> {
                 owner.namespace.clone_from(&object.namespace);
             }
             let node = self.by_name.get(&name_of(&owner));
-            let has_operation = node.is_some_and(|it| !self.nodes[*it].operations.is_empty());
+            let has_operation = node.is_some_and(|it| self.has_operation(*it));
             ((!has_operation, reference.controller != Some(true)), owner)
         });
         let owner = owners.min_by_key(|it| it.0)?.1;
         Some(self.node(&owner, true))
+    }
+
+    fn has_operation(&self, index: usize) -> bool {
+        !self.nodes[index].operations.is_empty()
     }
 
     /// Returns the owner of a node, the owner of this owner and so on.
@@ -126,14 +136,10 @@ impl<'a> OwnerGraph<'a> {
     }
 
     /// Returns the owners that must be looked up in the cluster: those above an object with an
-    /// operation for which `is_included` returns true.
-    pub(super) fn unknown_owners(
-        &self,
-        is_included: &dyn Fn(&InFlightOperation) -> bool,
-    ) -> Vec<SubjectReference> {
-        let nodes = self.nodes.iter().enumerate();
-        let included = nodes.filter(|(_, it)| it.operations.iter().any(|it| is_included(it)));
-        let above = included.flat_map(|(index, _)| self.owners_above(index));
+    /// operation.
+    pub(super) fn unknown_owners(&self) -> Vec<SubjectReference> {
+        let with_operation = (0..self.nodes.len()).filter(|it| self.has_operation(*it));
+        let above = with_operation.flat_map(|it| self.owners_above(it));
         let unknown = above.filter(|it| self.nodes[*it].is_unknown);
         unknown.map(|it| self.nodes[it].object.clone()).collect()
     }
@@ -142,8 +148,7 @@ impl<'a> OwnerGraph<'a> {
     /// the correlation group, otherwise the owner.
     fn parent(&self, index: usize) -> Option<usize> {
         let owner = self.nodes[index].owner;
-        let has_operation = |it: usize| !self.nodes[it].operations.is_empty();
-        if self.owners_above(index).any(has_operation) {
+        if self.owners_above(index).any(|it| self.has_operation(it)) {
             return owner;
         }
         self.root_of_group(index).or(owner)

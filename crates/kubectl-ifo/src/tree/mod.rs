@@ -141,13 +141,9 @@ impl TreeView {
         self.sort.sort(&mut operations);
         let filters = &self.filters;
         let is_included = |it: &InFlightOperation| filters.shows(it);
-        // With `--for`, any operation can be on a descendant of the named object. So the command
-        // looks up the owners of all objects.
-        let resource = self.resource.as_ref();
-        let belongs = |it: &InFlightOperation| resource.is_some() || is_included(it);
-        self.lookup.look_up_for(&operations, &belongs).await;
-        let graph = OwnerGraph::of(&operations, &self.lookup.known);
-        let forest = forest::forest(&graph, resource, &is_included);
+        self.lookup.look_up_for(&operations, is_included).await;
+        let graph = OwnerGraph::of(&operations, is_included, &self.lookup.known);
+        let forest = forest::forest(&graph, self.resource.as_ref());
         match self.format {
             Format::Json | Format::Yaml => {
                 let mut value = json!({"components": forest::json(&forest)});

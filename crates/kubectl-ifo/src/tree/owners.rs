@@ -56,11 +56,11 @@ impl OwnerLookup {
     pub(super) async fn look_up_for(
         &mut self,
         operations: &[InFlightOperation],
-        is_included: &dyn Fn(&InFlightOperation) -> bool,
+        is_included: impl Fn(&InFlightOperation) -> bool,
     ) {
         for _ in 0..MAX_LEVELS {
-            let graph = OwnerGraph::of(operations, &self.known);
-            let mut unknown = graph.unknown_owners(is_included);
+            let graph = OwnerGraph::of(operations, &is_included, &self.known);
+            let mut unknown = graph.unknown_owners();
             unknown.retain(|it| {
                 let uid = it.uid.clone().unwrap_or_default();
                 self.requested.len() < MAX_OWNERS && self.requested.insert(uid)
@@ -129,7 +129,7 @@ mod tests {
             .map(|number| owned(number).edit(|it| it.spec.subject.name = number.to_string().into()))
             .collect();
         let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server));
-        lookup.look_up_for(&operations, &|_| true).await;
+        lookup.look_up_for(&operations, |_| true).await;
         assert_eq!(lookup.known.len(), MAX_OWNERS);
     }
 }

@@ -25,8 +25,8 @@ fn on_screen(columns: Option<usize>) -> TextStyle {
 fn drawn(operations: &[InFlightOperation], style: &TextStyle) -> String {
     let mut operations = operations.to_vec();
     SortBy::default().sort(&mut operations);
-    let graph = OwnerGraph::of(&operations, &[]);
-    draw(&forest(&graph, None, &|_| true), now(), style).to_string()
+    let graph = OwnerGraph::of(&operations, |_| true, &[]);
+    draw(&forest(&graph, None), now(), style).to_string()
 }
 
 /// Returns the namespaces and the objects of trees with their bars, without the other columns.
@@ -49,8 +49,8 @@ fn all(operations: &[InFlightOperation]) -> String {
 fn all_with(operations: &[InFlightOperation], known: &[SubjectReference]) -> String {
     let mut operations = operations.to_vec();
     SortBy::default().sort(&mut operations);
-    let graph = OwnerGraph::of(&operations, known);
-    shape(&forest(&graph, None, &|_| true))
+    let graph = OwnerGraph::of(&operations, |_| true, known);
+    shape(&forest(&graph, None))
 }
 
 /// Draws the tree of one object, with the operations for which `is_included` returns true.
@@ -61,8 +61,8 @@ fn below(
     is_included: &dyn Fn(&InFlightOperation) -> bool,
 ) -> String {
     let resource: ResourceArgument = resource.parse().unwrap();
-    let graph = OwnerGraph::of(operations, known);
-    shape(&forest(&graph, Some(&resource), is_included))
+    let graph = OwnerGraph::of(operations, is_included, known);
+    shape(&forest(&graph, Some(&resource)))
 }
 
 #[test]
@@ -240,8 +240,8 @@ fn ten_thousand_levels_are_shown_with_limited_depth() {
     assert_eq!(text.lines().count(), 2 + 10_000);
     let deepest = format!("{}└── VM/00032  Migrating", " ".repeat(4 * 32));
     assert!(text.contains(&deepest), "{text}");
-    let graph = OwnerGraph::of(&operations, &[]);
-    let json = json(&forest(&graph, None, &|_| true)).to_string();
+    let graph = OwnerGraph::of(&operations, |_| true, &[]);
+    let json = json(&forest(&graph, None)).to_string();
     // serde_json accepts at most 128 levels.
     serde_json::from_str::<Value>(&json).unwrap();
     assert_eq!(json.matches("Migrating").count(), 10_000);

@@ -79,10 +79,9 @@ fn detecting<'a>(
     };
     let detecting: Vec<_> = rule_sets.items.iter().filter(must_work).collect();
     if detecting.is_empty() {
-        return Err(WaitEnd::unknown(
-            "the cluster serves no resource of the rule sets that detect such operations, or \
-             --ignore-rule-set names these rule sets",
-        ));
+        let why = "the cluster serves no resource of the rule sets that detect such operations, or \
+             --ignore-rule-set names these rule sets";
+        return Err(WaitEnd::Unknown(why.to_owned()));
     }
     Ok(detecting)
 }

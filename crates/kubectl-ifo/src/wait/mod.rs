@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::timeout;
 use wait_loop::OperationWait;
-use wait_state::{WaitEnd, WaitGoal, WaitSettings, WaitState};
+use wait_state::{WaitEnd, WaitGoal, WaitSettings};
 
 /// Exit code if the goal was not reached before the timeout, or at the single check with
 /// `--timeout=0`. Also if the goal cannot be reached, because an operation has failed.
@@ -125,50 +125,40 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
         Ok(Err(end)) => end,
         Err(_) => waiting.end_at_timeout(),
     };
-    let exit_code = match end {
+    let (goal, reason) = (settings.goal, waiting.state.reason());
+    let (exit_code, message) = match end {
         WaitEnd::Error(problem) => return Err(problem),
-        WaitEnd::Unknown(why) => {
-            print_error_line(&format!("unknown: {why}"));
-            UNKNOWN
-        }
-        WaitEnd::Reached if args.quiet => 0,
         WaitEnd::Reached => {
-            let reason = waiting.state.reason();
-            let mut message = format!("{}: {reason}", settings.goal);
-            if !args.ignored.is_empty() {
-                message += "; these rule sets were not checked: ";
-                message += &args.ignored.join(", ");
+            if !args.quiet {
+                let mut message = format!("{goal}: {reason}");
+                if !args.ignored.is_empty() {
+                    message += "; these rule sets were not checked: ";
+                    message += &args.ignored.join(", ");
+                }
+                print(one_line(&message) + "\n")?;
             }
-            print(one_line(&message) + "\n")?;
-            0
+            return Ok(ExitCode::SUCCESS);
         }
-        _ if args.quiet => NOT_REACHED,
-        WaitEnd::Failed(failed) => {
-            print_error_line(&format!("failed: {failed}"));
-            NOT_REACHED
-        }
-        WaitEnd::NotReached => {
-            print_failure(args, &waiting.state);
-            NOT_REACHED
-        }
+        WaitEnd::Unknown(why) => (UNKNOWN, format!("unknown: {why}")),
+        WaitEnd::Failed(failed) => (NOT_REACHED, format!("failed: {failed}")),
+        WaitEnd::NotReached if args.checks_once() => (NOT_REACHED, format!("not {goal}: {reason}")),
+        WaitEnd::NotReached => (NOT_REACHED, format!("timed out: {reason}")),
     };
-    Ok(ExitCode::from(exit_code))
-}
-
-/// Prints why the goal was not reached, with the operations that prevent it.
-fn print_failure(args: &WaitArgs, state: &WaitState) {
-    let title = if args.checks_once() {
-        format!("not {}", args.settings.goal)
-    } else {
-        "timed out".to_owned()
-    };
-    print_error_line(&format!("{title}: {}", state.reason()));
-    let named: Vec<Row> = state.active().take(MAX_NAMED).map(Row::from).collect();
-    if !named.is_empty() {
+    if exit_code == UNKNOWN || !args.quiet {
+        print_error_line(&message);
+    }
+    let named: Vec<Row> = waiting
+        .state
+        .active()
+        .take(MAX_NAMED)
+        .map(Row::from)
+        .collect();
+    if exit_code == NOT_REACHED && !args.quiet && !named.is_empty() {
         let style = TextStyle {
             screen: terminal_width(),
             ..TextStyle::default()
         };
         print_error_text(Table::text(&named, clock::now(), &style));
     }
+    Ok(ExitCode::from(exit_code))
 }

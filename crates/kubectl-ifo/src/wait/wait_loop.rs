@@ -32,9 +32,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// The same interval while the result is unknown, and for activities.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
-/// Shortest time between two lines of progress. Other lines are dropped, because many of them differ
-/// only in an age.
-const PRINT_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
 /// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all watched
 /// resources, usually takes less time.
@@ -56,8 +53,8 @@ pub(super) struct OperationWait<'a> {
     doubt: Option<String>,
     /// True if the cluster has answered, and the values of the filters exist.
     are_filters_checked: bool,
-    /// The newest line of progress and its time.
-    printed: Option<(String, Instant)>,
+    /// The newest line of progress.
+    printed: String,
 }
 
 impl<'a> OperationWait<'a> {
@@ -68,7 +65,7 @@ impl<'a> OperationWait<'a> {
             state: WaitState::new(args.settings),
             doubt: Some(NO_ANSWER.to_owned()),
             are_filters_checked: false,
-            printed: None,
+            printed: String::new(),
         }
     }
 
@@ -128,7 +125,7 @@ impl<'a> OperationWait<'a> {
         let (source, listed) = found?;
         self.check_filters(&source, &listed).await?;
         if source.served == Served::Crs && self.args.settings.goal == WaitGoal::Idle {
-            return Err(WaitEnd::unknown(NOT_DETECTING));
+            return Err(WaitEnd::Unknown(NOT_DETECTING.to_owned()));
         }
         for missing in self.state.missing_from(&listed) {
             self.ended(&source, missing).await;
@@ -224,9 +221,9 @@ impl<'a> OperationWait<'a> {
             check_rule_sets(server, &self.filters, &completeness, ignored).await?;
         }
         let checks_once = self.args.checks_once();
-        if !sees_all && !(is_busy && checks_once) {
+        if !(sees_all || is_busy && checks_once) {
             let why = "you may not list operations in all namespaces; name one with -n";
-            return Err(WaitEnd::unknown(why));
+            return Err(WaitEnd::Unknown(why.to_owned()));
         }
         self.doubt = None;
         match self.state.reached_at()? {
@@ -238,6 +235,7 @@ impl<'a> OperationWait<'a> {
 
     /// Processes changes until the state must be read again.
     async fn follow(&mut self, source: &OperationSource, listed: Vec<InFlightOperation>) -> Step {
+        self.show();
         let mut changes = source.follow(listed)?;
         let next = Instant::now() + CHECK_INTERVAL;
         loop {
@@ -247,7 +245,6 @@ impl<'a> OperationWait<'a> {
             if next <= Instant::now() {
                 return Ok(());
             }
-            self.show();
             let Ok(change) = timeout_at(next, changes.next()).await else {
                 return Ok(());
             };
@@ -269,11 +266,9 @@ impl<'a> OperationWait<'a> {
             Some(why) => format!("still unknown: {why}"),
             None => format!("waiting: {}", self.state.reason()),
         };
-        let is_due =
-            |(last, at): &(String, Instant)| *last != text && at.elapsed() >= PRINT_INTERVAL;
-        if self.printed.as_ref().is_none_or(is_due) {
+        if self.printed != text {
             print_error_line(&text);
-            self.printed = Some((text, Instant::now()));
+            self.printed = text;
         }
     }
 

@@ -13,9 +13,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// The goal of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitGoal {
     /// No matching operation is active; held operations do not count
+    #[default]
     Idle,
     /// A matching operation is active; held operations do not count
     Started,
@@ -35,7 +36,7 @@ impl fmt::Display for WaitGoal {
 /// The flags that decide when the goal is reached. An operation is relevant if the settings do not
 /// ignore it, and if it is not held: a held operation is not work in flight. All goals except
 /// `Started` also need a quiet period in which no relevant operation was ever active.
-#[derive(Clone, Copy, Debug, clap::Args)]
+#[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct WaitSettings {
     /// Goal of the wait
     #[arg(long = "for", value_enum, default_value_t = WaitGoal::Idle, value_name = "GOAL")]
@@ -66,12 +67,6 @@ pub(crate) enum WaitEnd {
     Error(Problem),
 }
 
-impl WaitEnd {
-    pub(crate) fn unknown(why: &str) -> Self {
-        Self::Unknown(why.to_owned())
-    }
-}
-
 impl From<Problem> for WaitEnd {
     fn from(problem: Problem) -> Self {
         Self::Error(problem)
@@ -82,7 +77,7 @@ impl From<Problem> for WaitEnd {
 pub(crate) type Step<T = ()> = Result<T, WaitEnd>;
 
 /// The operations that a wait knows.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct WaitState {
     settings: WaitSettings,
     /// The active operations. The flag is true if the operation was relevant at any time.
@@ -104,11 +99,7 @@ impl WaitState {
     pub(crate) fn new(settings: WaitSettings) -> Self {
         Self {
             settings,
-            active: BTreeMap::new(),
-            quiet_since: None,
-            last_busy: None,
-            has_ended: false,
-            end: None,
+            ..Self::default()
         }
     }
 
@@ -244,8 +235,9 @@ impl WaitState {
             _ => "no operation in flight".to_owned(),
         };
         // Only ignored and held operations are left.
-        if !self.active.is_empty() {
-            text += &format!(", but {} held or ignored", self.active.len());
+        match self.active.len() {
+            0 => {}
+            count => text = format!("{text}, but {count} held or ignored"),
         }
         if matches!(self.reached_at(), Ok(Some(at)) if at > now) {
             text += ", but not yet for the quiet period";
