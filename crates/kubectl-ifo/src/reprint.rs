@@ -57,7 +57,7 @@ pub(super) async fn run(
                 Format::Table | Format::Wide if printed.is_some() => "\n",
                 _ => "",
             };
-            print(TerminalText::from(separator) + &text)?;
+            print(TerminalText::from(separator) + text.clone())?;
             printed = Some(text);
         }
         let first = follower.next().await?;

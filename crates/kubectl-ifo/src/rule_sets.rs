@@ -62,20 +62,16 @@ impl RuleSets {
 
     /// Returns the existing values of the flag of `value`: the components, the operations, or the
     /// targets that the cluster serves.
-    pub(super) fn names(&self, value: FilterValue<'_>) -> Vec<&str> {
-        let sets = self.items.iter();
-        match value {
-            FilterValue::Component(_) => sets.map(|it| it.spec.component.as_str()).collect(),
+    pub(super) fn names(&self, value: FilterValue<'_>) -> impl Iterator<Item = &str> {
+        self.items.iter().flat_map(move |it| match value {
+            FilterValue::Component(_) => vec![it.spec.component.as_str()],
             FilterValue::Operation(_) => {
-                let rules = sets.flat_map(|it| &it.spec.rules);
+                let rules = it.spec.rules.iter();
                 rules.map(|it| it.operation.as_str()).collect()
             }
-            FilterValue::Kind(_) => {
-                let served = sets.filter(|it| !it.is_without_target());
-                served.map(|it| it.spec.target.resource.as_str()).collect()
-            }
-            FilterValue::Node(_) | FilterValue::Namespace(_) => Vec::new(),
-        }
+            FilterValue::Kind(_) if !it.is_without_target() => vec![&*it.spec.target.resource],
+            _ => Vec::new(),
+        })
     }
 
     /// Returns a message about those of `values` for which no rule set can detect operations. If

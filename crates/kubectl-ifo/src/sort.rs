@@ -50,36 +50,31 @@ impl SortBy {
 
     /// Parses the value of `--sort-by`.
     pub(super) fn read(text: &str) -> Result<Self, String> {
-        let path = match text.trim_start_matches('{').trim_end_matches('}') {
-            kind if kind.eq_ignore_ascii_case("kind") => ".spec.subject.kind",
-            path => path,
+        let path = text.trim_start_matches('{').trim_end_matches('}');
+        let path = match path.to_ascii_lowercase().as_str() {
+            "kind" => ".spec.subject.kind",
+            "phase" => "state",
+            _ => path,
         };
-        if path.starts_with(['.', '[', '$']) {
-            let path = path.strip_prefix('$').unwrap_or(path);
-            let query = parse_json_path(&format!("${path}"));
-            let query = query.map_err(|_| {
-                format!(
-                    "invalid JSONPath {text:?}; examples: .status.progress and \
-                     .metadata.labels['a.b/c']"
-                )
-            })?;
-            let text = path.to_owned();
-            return Ok(Self::Path { text, query });
+        let mut columns = ALL_COLUMNS.iter();
+        if let Some(column) = columns.find(|it| it.header().eq_ignore_ascii_case(path)) {
+            return Ok(Self::Column(*column));
         }
-        let column = match path.to_ascii_lowercase().as_str() {
-            "phase" => Some(OperationColumn::State),
-            name => {
-                let mut all = ALL_COLUMNS.iter().copied();
-                all.find(|it| it.header().eq_ignore_ascii_case(name))
-            }
-        };
-        column.map(Self::Column).ok_or_else(|| {
+        if !path.starts_with(['.', '[', '$']) {
             let columns = ALL_COLUMNS.iter().map(|it| it.header().to_lowercase());
             let columns = columns.collect::<Vec<_>>().join(", ");
-            format!(
+            return Err(format!(
                 "{text:?} is no column (kind, {columns}) and no JSONPath such as .status.progress"
+            ));
+        }
+        let text = path.trim_start_matches('$').to_owned();
+        let query = parse_json_path(&format!("${text}")).map_err(|_| {
+            format!(
+                "invalid JSONPath {path:?}; examples: .status.progress and \
+                 .metadata.labels['a.b/c']"
             )
-        })
+        })?;
+        Ok(Self::Path { text, query })
     }
 
     /// Returns an error if no operation has the field of the JSONPath. An empty list is no error. A

@@ -129,11 +129,6 @@ fn groups(operations: &[InFlightOperation]) -> [Groups<'_>; 4] {
     ]
 }
 
-fn total(operations: &[InFlightOperation]) -> PhaseCounts {
-    let total = counts(operations, |_| "").into_values().next();
-    total.unwrap_or_default()
-}
-
 /// Returns all counts and lists for JSON and YAML. The field `incomplete` is the reason why
 /// operations may be missing, if one is known.
 fn data(
@@ -148,8 +143,9 @@ fn data(
             .map(encode_operation)
             .collect()
     };
+    let active = operations.iter().filter(|it| it.is_active()).count();
     let mut data = json!({
-        "total": total(operations),
+        "total": {"active": active, "completed": operations.len() - active},
         "oldest": oldest(operations).map(encode_operation),
         "failing": list(OperationFacts::is_failing_or_failed),
         "blocked": list(|it| it.status.state == State::Blocked),
@@ -171,7 +167,8 @@ fn text(
     now: Timestamp,
     style: &TextStyle,
 ) -> TerminalText {
-    let PhaseCounts { active, completed } = total(operations);
+    let active = operations.iter().filter(|it| it.is_active()).count();
+    let completed = operations.len() - active;
     let held = operations
         .iter()
         .filter(|it| it.status.state == State::Held);

@@ -43,11 +43,6 @@ impl TerminalText {
         Self(text)
     }
 
-    /// Appends a text whose unprintable characters are replaced.
-    pub(crate) fn push_str(&mut self, text: &str) {
-        self.0.push_str(&printable(text));
-    }
-
     /// Returns the lines. The plugin never uses a style for more than one line.
     pub(crate) fn split_lines(&self) -> Vec<Self> {
         self.0.lines().map(|line| Self(line.to_owned())).collect()
@@ -114,12 +109,6 @@ impl fmt::Display for TerminalText {
 impl<T: AsRef<str>> From<T> for TerminalText {
     fn from(text: T) -> Self {
         Self(printable(text.as_ref()).into_owned())
-    }
-}
-
-impl From<&TerminalText> for TerminalText {
-    fn from(text: &TerminalText) -> Self {
-        text.clone()
     }
 }
 

@@ -45,7 +45,7 @@
 
 use super::operation::{InFlightOperation, OperationFacts, WorkKey};
 use ifo_api::Text;
-use ifo_api::live::{FAILED_WITHOUT_CAUSE, Phase, State, SubjectReference};
+use ifo_api::live::{FAILED_WITHOUT_CAUSE, State, SubjectReference};
 use ifo_api::metadata::Time;
 use jiff::Timestamp;
 use std::borrow::Borrow;
@@ -155,10 +155,8 @@ pub(super) fn group_by_work<'a>(
         let candidates = by_key
             .range(open_key..)
             .take_while(|(key, _)| key.0 == open_key.0 && key.1.starts_with(open_key.1));
-        let candidates =
-            candidates.map(|(key, members)| (*key, TimeInFlight::of(members.iter().copied())));
         match nearest_piece(operation, candidates) {
-            Some(key) => joined.push((key, operation)),
+            Some(key) => joined.push((*key, operation)),
             None => pieces.push(vec![operation]),
         }
     }
@@ -172,28 +170,17 @@ pub(super) fn group_by_work<'a>(
     pieces
 }
 
-/// The time during which an operation or a piece of work was in flight.
-#[derive(Clone, Copy, Debug)]
-struct TimeInFlight {
-    start: Timestamp,
-    end: Timestamp,
-}
-
-impl TimeInFlight {
-    /// Returns the time from the first start of the members to their last end. A member that is in
-    /// flight, or whose end is unknown, has the latest possible end.
-    fn of<'a>(members: impl Iterator<Item = &'a InFlightOperation>) -> Self {
-        let mut whole = Self {
-            start: Timestamp::MAX,
-            end: Timestamp::MIN,
-        };
-        for member in members {
-            let end = member.completed().filter(|_| !member.is_active());
-            whole.start = whole.start.min(member.started());
-            whole.end = whole.end.max(end.unwrap_or(Timestamp::MAX));
-        }
-        whole
-    }
+/// Returns the time during which the members were in flight: from their first start to their last
+/// end. A member that is in flight, or whose end is unknown, has the latest possible end.
+fn time_in_flight<'a>(
+    members: impl IntoIterator<Item = &'a InFlightOperation>,
+) -> (Timestamp, Timestamp) {
+    let times = members.into_iter().map(|it| {
+        let end = it.completed().filter(|_| !it.is_active());
+        (it.started(), end.unwrap_or(Timestamp::MAX))
+    });
+    let whole = times.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+    whole.unwrap_or((Timestamp::MAX, Timestamp::MIN))
 }
 
 /// Returns the candidate that an operation with an open key belongs to. Only candidates that were
@@ -203,18 +190,19 @@ impl TimeInFlight {
 /// - If possible candidates started before the operation or in the same second, the result is the
 ///   one of them that started last.
 /// - Otherwise, the result is the possible candidate that started first.
-fn nearest_piece<T>(
+fn nearest_piece<'a, T>(
     operation: &InFlightOperation,
-    candidates: impl Iterator<Item = (T, TimeInFlight)>,
+    candidates: impl Iterator<Item = (T, &'a Vec<&'a InFlightOperation>)>,
 ) -> Option<T> {
-    let own = TimeInFlight::of(std::iter::once(operation));
+    let (start, end) = time_in_flight([operation]);
     candidates
-        .filter(|(_, piece)| piece.start <= own.end && own.start <= piece.end)
-        .min_by_key(|(_, piece)| {
-            let seconds = piece.start.as_second() - own.start.as_second();
+        .map(|(key, members)| (key, time_in_flight(members.iter().copied())))
+        .filter(|(_, (first, last))| *first <= end && start <= *last)
+        .min_by_key(|(_, (first, _))| {
+            let seconds = first.as_second() - start.as_second();
             (seconds > 0, seconds.abs())
         })
-        .map(|(piece, _)| piece)
+        .map(|(key, _)| key)
 }
 
 fn uid(subject: &SubjectReference) -> Option<&str> {
@@ -242,8 +230,8 @@ fn sort_members(piece: &mut [&InFlightOperation]) {
     let root = piece.iter().min_by_key(|it| {
         let is_owned = owner_uids(&it.spec.subject).any(|owner| subjects.contains(owner));
         let owns = uid(&it.spec.subject).is_some_and(|uid| owners.contains(uid));
-        let time = TimeInFlight::of(std::iter::once(**it));
-        let time = time.end.duration_since(time.start);
+        let (start, end) = time_in_flight([**it]);
+        let time = end.duration_since(start);
         (is_owned, !owns, Reverse(time), by_start(it))
     });
     let root = root.map(|it| it.key());
@@ -320,11 +308,7 @@ fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
         (is_earlier_success(it), rank(it), has_no_progress)
     });
     let status = &mut line.status;
-    status.phase = if is_active {
-        Phase::Active
-    } else {
-        Phase::Completed
-    };
+    status.phase = by_rank[0].status.phase;
     status.state = by_rank[0].status.state;
     status.reason = by_rank[0].status.reason.clone();
     status.progress = by_rank.iter().find_map(|it| it.status.progress);
@@ -347,8 +331,7 @@ fn line_of(members: &[&InFlightOperation]) -> InFlightOperation {
     let estimates = by_rank.iter();
     let estimates = estimates.filter_map(|it| it.status.estimated_completion);
     status.estimated_completion = estimates.max();
-    let start = members.iter().map(|it| it.started()).min();
-    let start = start.unwrap_or(root.started());
+    let (start, _) = time_in_flight(members.iter().copied());
     line.metadata.creation_timestamp = Time(start);
     let in_queue = members.iter().filter_map(|it| it.in_queue()).max();
     let queued = in_queue.and_then(|it| start.checked_sub(Duration::from_secs(it)).ok());

@@ -77,25 +77,22 @@ impl Table {
         now: Timestamp,
         style: &TextStyle,
     ) -> TerminalText {
-        let mut table = Self::new(columns, rows, now, style);
-        table.fit(rows, now);
+        let table = Self::with_columns(columns, rows, now, style).fitted(rows, now);
         let rows = rows.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
-    /// Creates a table for the terminal, which fits on it with these rows.
-    pub(crate) fn of_rows(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
-        let mut table = Self::for_watch(rows, now, style);
-        table.fit(rows, now);
-        table
-    }
-
     /// Creates a table whose columns are wide enough for `rows`, even if the terminal is narrower.
-    pub(crate) fn for_watch(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
-        Self::new(columns_of(style), rows, now, style)
+    pub(crate) fn new(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
+        Self::with_columns(columns_of(style), rows, now, style)
     }
 
-    fn new(columns: &[OperationColumn], rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
+    fn with_columns(
+        columns: &[OperationColumn],
+        rows: &[Row],
+        now: Timestamp,
+        style: &TextStyle,
+    ) -> Self {
         let columns = columns.iter().map(|it| (*it, it.header().width()));
         let mut table = Self {
             columns: columns.collect(),
@@ -116,9 +113,9 @@ impl Table {
     }
 
     /// Narrows the table until it fits on the terminal.
-    fn fit(&mut self, rows: &[Row], now: Timestamp) {
+    pub(crate) fn fitted(mut self, rows: &[Row], now: Timestamp) -> Self {
         let Some(screen) = self.style.screen else {
-            return;
+            return self;
         };
         let has_messages = screen >= MESSAGE_COLUMN_WIDTH;
         self.columns
@@ -139,6 +136,7 @@ impl Table {
                 *width -= excess.min(width.saturating_sub(least));
             }
         }
+        self
     }
 
     /// Returns by how many terminal columns the table is too wide.
@@ -196,16 +194,11 @@ impl Table {
         text
     }
 
-    /// Formats a line with these cells. The message takes all space that remains.
+    /// Formats a line with these cells.
     fn line(&self, cell: impl Fn(OperationColumn) -> TerminalText) -> TerminalText {
-        let cells = cells(
-            self.columns.iter().map(|(column, width)| match column {
-                Message => (cell(*column), *width),
-                column => (cell(*column).cut(*width), *width),
-            }),
-            self.gap(),
-        );
-        self.cut(&cells) + "\n"
+        let columns = self.columns.iter();
+        let all = columns.map(|(column, width)| (cell(*column).cut(*width), *width));
+        self.cut(&cells(all, self.gap())) + "\n"
     }
 
     /// Cuts a line at the end of the terminal.

@@ -102,8 +102,7 @@ fn line(text: &mut TerminalText, name: &str, value: &str) {
     let mut title = pad(&format!("{name}:"), TITLE_WIDTH - 1);
     for part in value.lines() {
         let row = format!("{title} {}", one_line(part));
-        text.push_str(row.trim_end());
-        text.push_str("\n");
+        *text += row.trim_end().to_owned() + "\n";
         title = pad("", TITLE_WIDTH - 1);
     }
 }
@@ -119,11 +118,11 @@ fn section(text: &mut TerminalText, name: &str, table: Result<TerminalText, &str
     }
     line(text, name, "\n");
     for row in lines.iter().take(MAX_ROWS + 1) {
-        *text += TerminalText::from("  ") + row + "\n";
+        *text += TerminalText::from("  ") + row.clone() + "\n";
     }
     if lines.len() > MAX_ROWS + 1 {
         let more = lines.len() - MAX_ROWS - 1;
-        text.push_str(&format!("  … and {more} more\n"));
+        *text += format!("  … and {more} more\n");
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) async fn watch(
     filters: &Filters,
 ) -> Result<ExitCode, Problem> {
     let rows: Vec<Row> = operations.iter().map(Row::from).collect();
-    let mut table = Table::for_watch(&rows, clock::now(), &view.style);
+    let mut table = Table::new(&rows, clock::now(), &view.style);
     if view.format.is_table() {
         print(table.header())?;
     }

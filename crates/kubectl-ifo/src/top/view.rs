@@ -102,7 +102,7 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
         screen: Some(area.width.into()),
         ..model.style.clone()
     };
-    let table = Table::of_rows(rows, model.now, &style);
+    let table = Table::new(rows, model.now, &style).fitted(rows, model.now);
     frame.render_widget(styled(&table.header()), heading);
     if rows.is_empty() {
         let text = if model.filter.is_empty() {
