@@ -109,8 +109,6 @@ impl OperationColumn {
             Namespace | Subject => Ordering::Equal,
             Age | Started => a.started().cmp(&b.started()),
             Completed => one.completed.cmp(&two.completed),
-            Queued => a.in_queue().cmp(&b.in_queue()),
-            Duration => a.duration().cmp(&b.duration()),
             Progress => two.progress.cmp(&one.progress),
             State => need(a).cmp(&need(b)),
             Expected => typical(a).cmp(&typical(b)),

@@ -9,7 +9,7 @@ use super::arguments::{with_command, with_switches};
 use super::connect::Connect;
 use super::filter::Filters;
 use super::operation_source::OperationSource;
-use super::output::{complain, print};
+use super::output::print;
 use super::problem::Problem;
 use crate::{api_client, definitions, in_runtime};
 use clap::{Command, FromArgMatches as _};
@@ -17,8 +17,8 @@ use clap_complete::Shell;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::{CompleteEnv, Shells};
 use ifo_api::is_unprintable;
-use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -62,16 +62,14 @@ pub(super) fn complete() {
         .complete();
 }
 
-/// Returns the namespaces of the cluster that begin with `typed`.
-pub(super) fn namespaces(typed: &OsStr) -> Vec<CompletionCandidate> {
-    candidates(typed, async |connect| {
-        Ok(api_client::namespaces(&connect.open().await?).await)
-    })
+/// Returns the namespaces of the cluster.
+pub(super) fn namespaces() -> Vec<CompletionCandidate> {
+    candidates(async |connect| Ok(api_client::namespaces(&connect.open().await?).await))
 }
 
-/// Returns the names of the operations in the namespace of the flags that begin with `typed`.
-pub(super) fn operations(typed: &OsStr) -> Vec<CompletionCandidate> {
-    candidates(typed, async |connect| {
+/// Returns the names of the operations in the namespace of the flags.
+pub(super) fn operations() -> Vec<CompletionCandidate> {
+    candidates(async |connect| {
         let filters = Filters::all_in(connect.namespace());
         let (_, operations) = OperationSource::open(connect.open().await?, filters).await?;
         let names = operations.iter().map(|it| it.metadata.name.to_string());
@@ -79,10 +77,9 @@ pub(super) fn operations(typed: &OsStr) -> Vec<CompletionCandidate> {
     })
 }
 
-/// Reads names from the cluster of the connection flags, and returns those that begin with `typed`.
-/// Returns none if the cluster does not answer in time.
+/// Reads names from the cluster of the connection flags. Returns none if the cluster does not answer
+/// in time.
 fn candidates(
-    typed: &OsStr,
     read: impl AsyncFnOnce(Connect) -> Result<Vec<String>, Problem>,
 ) -> Vec<CompletionCandidate> {
     let names = connection_flags().map(|connect| {
@@ -92,10 +89,9 @@ fn candidates(
         })
     });
     let mut names = names.and_then(Result::ok).unwrap_or_default();
-    let typed = typed.to_string_lossy();
     // The shell reads one word from each line, so a name with other characters is no candidate.
     let is_word = |name: &str| !name.contains(|c: char| c.is_whitespace() || is_unprintable(c));
-    names.retain(|name| name.starts_with(&*typed) && is_word(name));
+    names.retain(|name| is_word(name));
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
@@ -117,36 +113,16 @@ pub(super) struct ManArgs {
 }
 
 /// Writes a man page for each command.
-pub(super) fn man(args: &ManArgs, command: Command) -> ExitCode {
+pub(super) fn man(args: &ManArgs, command: Command) -> Result<ExitCode, Problem> {
     let written = std::fs::create_dir_all(&args.folder)
-        .and_then(|()| clap_mangen::generate_to(with_hidden_flags_shown(command), &args.folder))
-        .and_then(|()| keep_lines_of_examples(&args.folder));
-    match written {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            complain("error", format!("{}: {error}", args.folder.display()));
-            ExitCode::FAILURE
-        }
-    }
+        .and_then(|()| clap_mangen::generate_to(with_hidden_flags_shown(command), &args.folder));
+    let folder = args.folder.display();
+    written.map_err(|error| Problem::Other(format!("{folder}: {error}")))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Makes the flags visible that the short help hides, so that the man pages describe all flags.
 fn with_hidden_flags_shown(command: Command) -> Command {
     let command = command.mut_args(|it| it.hide_short_help(false));
     command.mut_subcommands(with_hidden_flags_shown)
-}
-
-/// Gives the examples of each page a section of their own, whose line breaks `man` keeps. The next
-/// section ends this mode.
-fn keep_lines_of_examples(folder: &Path) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("kubectl-ifo") && name.ends_with(".1") {
-            let page = std::fs::read_to_string(&path)?;
-            let page = page.replace(".SH EXTRA\n", ".SH EXAMPLES\n.nf\n");
-            std::fs::write(&path, page)?;
-        }
-    }
-    Ok(())
 }

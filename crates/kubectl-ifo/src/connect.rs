@@ -12,7 +12,7 @@ use super::from_files::FileContents;
 use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
-use clap_complete::ArgValueCompleter;
+use clap_complete::ArgValueCandidates;
 use ifo_api::labels;
 use ifo_client::error_text::{chain, one_line};
 use ifo_client::proxy::proxy;
@@ -41,7 +41,7 @@ pub(super) struct Connect {
         long,
         value_parser = namespace,
         value_name = "NAME",
-        add = ArgValueCompleter::new(completion::namespaces)
+        add = ArgValueCandidates::new(completion::namespaces)
     )]
     namespace: Option<String>,
     /// Operations in all namespaces, which is the default; overrides --namespace, as in kubectl

@@ -288,12 +288,8 @@ impl StateArgs {
     /// also select completed operations.
     pub(super) fn add_to(&self, filters: &mut Filters) {
         let failing = self.failing.then_some(State::Failing);
-        for state in self.state.iter().copied().chain(failing) {
-            if !filters.states.contains(&state) {
-                filters.states.push(state);
-            }
-            filters.all_phases |= state.is_completed();
-        }
+        filters.states = self.state.iter().copied().chain(failing).collect();
+        filters.all_phases |= filters.states.iter().any(|it| it.is_completed());
     }
 }
 
@@ -311,16 +307,13 @@ pub(super) fn one_of(states: Vec<State>) -> impl TypedValueParser<Value = State>
 /// invalid name is an error. Such a name would match no node, or would change the path of a
 /// request.
 pub(super) fn node_name(text: &str) -> Result<String, String> {
-    let name = match text.split_once('/') {
-        Some((kind, name)) => {
-            let is_node = ["node", "nodes", "no"].contains(&&*kind.to_ascii_lowercase());
-            Some(name).filter(|_| is_node)
-        }
-        None => Some(text),
-    };
-    let name = name.filter(|it| labels::is_subdomain(it));
+    let mut prefixes = ["node/", "Node/", "nodes/", "no/"].into_iter();
+    let name = prefixes
+        .find_map(|it| text.strip_prefix(it))
+        .unwrap_or(text);
     let invalid = || format!("{text:?} is not the name of a node; an example is worker-3");
-    name.map(str::to_owned).ok_or_else(invalid)
+    let is_valid = labels::is_subdomain(name);
+    is_valid.then(|| name.to_owned()).ok_or_else(invalid)
 }
 
 #[cfg(test)]

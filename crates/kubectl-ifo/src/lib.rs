@@ -206,7 +206,7 @@ fn run_command(command: PluginCommand) -> Result<ExitCode, Problem> {
             Ok(ExitCode::from(u8::from(!has_no_errors)))
         }
         PluginCommand::Completion(args) => completion::run(&args),
-        PluginCommand::Man(args) => Ok(completion::man(&args, definitions())),
+        PluginCommand::Man(args) => completion::man(&args, definitions()),
     }
 }
 

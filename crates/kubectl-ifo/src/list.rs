@@ -16,7 +16,7 @@ use super::problem::{INSTALL_HINT, Problem};
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
-use clap_complete::ArgValueCompleter;
+use clap_complete::ArgValueCandidates;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde_json::json;
@@ -72,7 +72,7 @@ pub(super) struct GetArgs {
     #[arg(
         required = true,
         value_name = "NAME",
-        add = ArgValueCompleter::new(completion::operations)
+        add = ArgValueCandidates::new(completion::operations)
     )]
     names: Vec<String>,
     #[command(flatten)]
@@ -254,16 +254,6 @@ struct ListView {
 }
 
 impl ListView {
-    /// Returns the rows of a table.
-    fn rows(&self, operations: &[InFlightOperation]) -> Vec<Row> {
-        match self.work {
-            Some(WorkArgs { expand }) => {
-                work_groups::rows(operations, expand, |pieces| self.sort.sort(pieces))
-            }
-            None => operations.iter().map(Row::from).collect(),
-        }
-    }
-
     /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
     /// is its object instead of a list.
     fn format_all(
@@ -272,11 +262,19 @@ impl ListView {
         now: Timestamp,
         single: bool,
     ) -> Result<TerminalText, Problem> {
-        match self.format {
-            format if !format.is_table() => objects(operations, format, single),
-            _ if operations.is_empty() => Ok(TerminalText::default()),
-            _ => Ok(Table::text(&self.rows(operations), now, &self.style)),
+        if !self.format.is_table() {
+            return objects(operations, self.format, single);
         }
+        if operations.is_empty() {
+            return Ok(TerminalText::default());
+        }
+        let rows: Vec<Row> = match self.work {
+            Some(WorkArgs { expand }) => {
+                work_groups::rows(operations, expand, |pieces| self.sort.sort(pieces))
+            }
+            None => operations.iter().map(Row::from).collect(),
+        };
+        Ok(Table::text(&rows, now, &self.style))
     }
 
     /// Formats one row of a watch.

@@ -7,7 +7,7 @@ use super::filter::{FilterValue, Filters};
 use super::problem::Problem;
 use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{GROUP, VERSION, labels};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 /// The type of the condition that states why the target of a rule set (the resource that the rule
@@ -152,11 +152,6 @@ impl ListedRuleSet {
         self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
     }
 
-    fn ready(&self) -> Option<&Condition> {
-        let mut conditions = self.status.conditions.iter();
-        conditions.find(|it| it.type_ == "Ready")
-    }
-
     /// Returns true if the status is about the current generation of the rule set.
     pub(super) fn is_current(&self) -> bool {
         self.metadata.generation.is_none()
@@ -185,7 +180,8 @@ impl ListedRuleSet {
     /// Returns the message of the condition `Ready` as the end of a sentence: `: MESSAGE`. Empty if
     /// the status of the condition is `True`, or if there is no message.
     pub(super) fn not_ready_text(&self) -> String {
-        match self.ready() {
+        let mut conditions = self.status.conditions.iter();
+        match conditions.find(|it| it.type_ == "Ready") {
             Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
                 format!(": {}", ready.message)
             }

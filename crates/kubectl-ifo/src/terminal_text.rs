@@ -4,7 +4,7 @@
 
 use anstyle::Style;
 use ifo_api::{is_unprintable, printable};
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::ops::{Add, AddAssign, Deref};
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -97,12 +97,6 @@ impl Deref for TerminalText {
 
     fn deref(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Display for TerminalText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self)
     }
 }
 

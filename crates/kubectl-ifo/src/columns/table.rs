@@ -218,9 +218,6 @@ fn columns_of(style: &TextStyle) -> &'static [OperationColumn] {
 /// Returns the width of the terminal in columns. None if standard output is not a terminal, or if
 /// the width is unknown.
 pub(crate) fn terminal_width() -> Option<usize> {
-    use std::io::IsTerminal as _;
-    if !std::io::stdout().is_terminal() {
-        return None;
-    }
-    terminal_size::terminal_size().map(|(terminal_size::Width(width), _)| usize::from(width))
+    let size = terminal_size::terminal_size_of(std::io::stdout());
+    size.map(|(terminal_size::Width(width), _)| usize::from(width))
 }

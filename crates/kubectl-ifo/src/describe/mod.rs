@@ -27,7 +27,7 @@ use super::problem::Problem;
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use crate::clock;
-use clap_complete::ArgValueCompleter;
+use clap_complete::ArgValueCandidates;
 use ifo_api::{GROUP, VERSION, ruleset};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
@@ -49,7 +49,7 @@ pub(super) struct DescribeArgs {
     #[arg(
         required = true,
         value_name = "NAME|KIND/NAME",
-        add = ArgValueCompleter::new(completion::operations)
+        add = ArgValueCandidates::new(completion::operations)
     )]
     names: Vec<String>,
     #[command(flatten)]

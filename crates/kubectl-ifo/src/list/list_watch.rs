@@ -43,11 +43,17 @@ pub(super) async fn watch(
         let changed = match follower.next().await? {
             OperationChange::Applied(operation) => *operation,
             // The operation was deleted while it was active. So this watch has not received its
-            // outcome.
+            // outcome. All other fields keep their last known values.
             OperationChange::Deleted {
-                operation,
+                mut operation,
                 was_active: true,
-            } => ended(*operation),
+            } => {
+                if operation.is_active() {
+                    operation.status.phase = Phase::Completed;
+                    operation.status.state = State::Ended;
+                }
+                *operation
+            }
             OperationChange::Deleted { operation, .. } => {
                 in_selected_state.remove(&operation.key());
                 continue;
@@ -66,14 +72,4 @@ pub(super) async fn watch(
         let row = Row::from(&changed);
         print(view.format_change(&mut table, &row, clock::now())?)?;
     }
-}
-
-/// Marks a deleted operation that was still active as completed, with the state `Ended`, because
-/// the outcome is unknown. All other fields keep their last known values.
-fn ended(mut operation: InFlightOperation) -> InFlightOperation {
-    if operation.is_active() {
-        operation.status.phase = Phase::Completed;
-        operation.status.state = State::Ended;
-    }
-    operation
 }

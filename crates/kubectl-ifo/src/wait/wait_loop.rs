@@ -144,7 +144,8 @@ impl<'a> OperationWait<'a> {
     async fn idle_age(&self, server: &ApiClient) -> Option<Duration> {
         let (settings, filters) = (self.args.settings, &self.filters);
         let ignores = settings.ignore_failing || settings.ignore_blocked;
-        let is_other = ignores || !self.args.ignored.is_empty() || !filters.selector.text.is_empty();
+        let is_other =
+            ignores || !self.args.ignored.is_empty() || !filters.selector.text.is_empty();
         if settings.goal != WaitGoal::Idle || is_other {
             return None;
         }
