@@ -180,6 +180,7 @@ pub struct OperationRuleSetSpec {
     {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"},
     {"rule": TEXT_NEEDS_OUTCOME, "message": "outcomeMessage needs outcome, which is missing", "fieldPath": ".outcomeMessage"}
 ]))]
+#[schemars(transform = constraints::limit_expressions)]
 pub struct Rule {
     /// Name of the operation, such as `Migrating`. The server sets the label
     /// `ifo.kubevirt.io/operation` to this name. So the name must be a label value: at most 63
@@ -189,76 +190,63 @@ pub struct Rule {
     /// CEL expression, of at most 4096 characters, that is true while the operation is in flight.
     /// If the expression reads a field that the object does not have, the result is false. After
     /// any other failure, the operation stays as it was.
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expression: String,
     /// CEL expression that yields a list of at most 1,000 elements. The server evaluates the rule
     /// for each element. The other expressions of the rule can read the element as `item`. Each
     /// element has a separate operation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub for_each: Option<String>,
     /// CEL expression on `item` that yields a string or an int. This key identifies the element, so
     /// it must stay the same when the object changes. The default is the element itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub item_key: Option<String>,
     /// CEL expression that yields the message for people, a string. The server shows the first
     /// 1,024 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub message: Option<String>,
     /// CEL expression that yields the reason for scripts, a CamelCase string. The default is the
     /// name of the operation. The server also uses the default if the string is not CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub reason: Option<String>,
     /// CEL expression that yields `Progressing` (the default), `Blocked` (the operation waits for
     /// another component or for a person), `Held` (a person has deliberately put the subject on
     /// hold) or `Failing`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub state: Option<String>,
     /// CEL expression that yields the progress in percent: a number from 0 to 100 or a string such
     /// as `45.20%`. If the string is not a number, such as `N/A`, the progress is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub progress: Option<String>,
     /// CEL expression that yields the start time of the operation: a timestamp or an RFC 3339
     /// string. It is evaluated once, when the operation is first detected. A time in the future is
     /// ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub started_at: Option<String>,
     /// CEL expression that yields the time since which the operation waited for its start, such as
     /// the time of the request: a timestamp or an RFC 3339 string. It is evaluated once, when the
     /// operation starts. A time after the start is ignored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub queued_at: Option<String>,
     /// CEL expression that yields the identity of this run of the operation, a string such as the
     /// UID of a migration. When the identity changes, the operation ends and a new one starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub instance: Option<String>,
     /// CEL expression that keeps a detected operation in flight: the operation continues while this
     /// expression is true, even if `expression` is false. `continueWhile` never starts an
     /// operation. If it reads a field that the object does not have, its result is false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub continue_while: Option<String>,
     /// CEL expression that yields the result of the operation. The server evaluates it when
     /// `expression` and `continueWhile` are no longer true. With the result `Succeeded`, `Failed`
     /// or `Superseded`, the operation ends at once. With an empty string, the operation ends after
     /// its debounce period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome: Option<String>,
     /// CEL expression that yields a text about the end of the operation, such as the cause of a
     /// failure. The server evaluates it when `outcome` ends the operation. The last message of the
     /// operation is this text, followed by the last `message` while the operation was in flight.
     /// If the outcome is `Failed` or `Superseded`, the default is the expression in `message`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub outcome_message: Option<String>,
     /// True if the purpose of the operation is that the object is deleted. When the object is
     /// deleted, the operation then completes as `Succeeded`. All other operations on the object
@@ -301,19 +289,16 @@ pub struct Rule {
     /// expression that yields a duration. Without this time, the server compares the operation with
     /// earlier runs. Only time in the state `Progressing` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub expected_duration: Option<String>,
     /// If `progress` has not risen for this time, the operation counts as stalled. The value is a
     /// duration of at most 24 hours, or a CEL expression that yields a duration. Only time in the
     /// state `Progressing` counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub stalled_after: Option<String>,
     /// CEL expression that yields the amount of work, such as the size of a disk: a number or a
     /// quantity above 0. Before the server compares the durations of runs, it divides each duration
     /// by the amount of the run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub size: Option<String>,
     /// CEL expression that yields the key of the piece of work that this operation belongs to, a
     /// string such as the UID of a migration. Operations of one component with the same key, on any
@@ -325,20 +310,17 @@ pub struct Rule {
     /// work whose key has this beginning, and that was in flight at the same time. For example, an
     /// operation with the key `migration/shop/web/` joins the piece `migration/shop/web/UID`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub work: Option<String>,
     /// CEL expression that yields who or what started the operation, a string of at most 253 bytes
     /// such as the name of a user or of a controller. It is evaluated once, when the operation
     /// starts. Never yield a token or an address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub initiator: Option<String>,
     /// CEL expression that yields the words of a command with which a person can stop the
     /// operation, a list of strings such as `['kubectl', 'delete', 'pod', object.metadata.name]`.
     /// The server quotes the words for a shell, and never executes the command. An empty list means
     /// that the operation cannot be stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = MAX_EXPRESSION))]
     pub cancel: Option<String>,
 }
 

@@ -1,5 +1,9 @@
-//! The constraints in the schema of `OperationRuleSet`: patterns, CEL validation rules, and the
-//! messages of these rules.
+//! The constraints in the schema of `OperationRuleSet`: patterns, CEL validation rules, the messages of
+//! these rules, and the length of expressions.
+
+use super::MAX_EXPRESSION;
+use schemars::Schema;
+use serde_json::Value;
 
 /// Pattern of a label value that is not empty (`IsValidLabelValue` in apimachinery).
 pub(super) const VALUE: &str = "^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
@@ -43,3 +47,15 @@ pub(super) const NOT_QUALIFIED: &str = "a label key must be a qualified name: an
 pub(super) const RESERVED_KEY: &str = "keys under ifo.kubevirt.io/ are set by the server; only ifo.kubevirt.io/correlation-group and ifo.kubevirt.io/correlation-role are free for rule sets";
 /// Message for a target in one of the API groups of `ifo-apiserver`.
 pub(super) const OWN_GROUP: &str = "the groups ifo.kubevirt.io and live.ifo.kubevirt.io cannot be targets: operations would be detected on operations";
+
+/// Limits the length of each text in the schema of a rule that has no limit yet. These texts are the
+/// expressions.
+pub(super) fn limit_expressions(rule: &mut Schema) {
+    let fields = rule.get_mut("properties").and_then(Value::as_object_mut);
+    for field in fields.into_iter().flat_map(|fields| fields.values_mut()) {
+        let is_text = field["type"].to_string().contains("string");
+        if is_text && field["maxLength"].is_null() {
+            (field["minLength"], field["maxLength"]) = (1.into(), MAX_EXPRESSION.into());
+        }
+    }
+}

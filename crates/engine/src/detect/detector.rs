@@ -160,19 +160,9 @@ impl Detector {
     pub fn synced(&mut self) -> (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>) {
         self.listing = false;
         self.unknown.synced();
-        let (missing_sender, missing_receiver) = match self.book.selector() {
-            Some(_) => {
-                let (missing_sender, missing_receiver) = oneshot::channel();
-                (Some(missing_sender), Some(missing_receiver))
-            }
-            None => (None, None),
-        };
-        (
-            FeedEvent::Synced {
-                missing: missing_sender,
-            },
-            missing_receiver,
-        )
+        let channel = self.book.selector().map(|_| oneshot::channel());
+        let (missing, receiver) = channel.unzip();
+        (FeedEvent::Synced { missing }, receiver)
     }
 
     /// Ends the gaps of detections that are no longer unknown. The caller must first send the results

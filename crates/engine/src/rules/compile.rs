@@ -274,7 +274,7 @@ impl Compiler<'_> {
             .as_ref()
             .and_then(|list| self.compile_item_key(rule, list, inner));
         let programs = fields::expressions(rule).filter_map(|(field, source, kind)| {
-            let program = self.compile_program(&field_of(field), source, kind, inner)?;
+            let program = self.compile_program(&field_of(field), &source, kind, inner)?;
             Some((field, program))
         });
         let programs = programs.collect();

@@ -1,6 +1,5 @@
 //! The fields of a rule: which fields have expressions, which results the expressions must have, and
-//! which fields affect the learned duration of the operation. [`expressions`] names each field of
-//! [`Rule`], so that the compiler asks for a decision when a field is added.
+//! which fields affect the learned duration of the operation.
 //!
 //! The timing hash of a rule is a hash of the fields that affect the learned duration. These fields
 //! decide:
@@ -19,88 +18,57 @@
 
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
 use ifo_api::{Text, duration, labels};
-use ifo_cel::ResultKind::{self, Amount, Bool, Duration, Progress, String, Strings, Time};
+use ifo_cel::ResultKind;
+use serde_json::{Value, json};
 
-/// An expression of a rule: the name of its field, its source, and the result that it must have.
-pub(super) type FieldExpression<'r> = (&'static str, &'r str, ResultKind);
+/// The fields with expressions, except `forEach` and `itemKey`. A test checks that each such field of
+/// the schema is here. Each field has the result that the expression must have, and a flag that is true
+/// if the field affects durations.
+const EXPRESSIONS: [(&str, ResultKind, bool); 17] = [
+    ("message", ResultKind::String, false),
+    ("reason", ResultKind::String, false),
+    ("state", ResultKind::String, true),
+    ("progress", ResultKind::Progress, false),
+    ("startedAt", ResultKind::Time, true),
+    ("queuedAt", ResultKind::Time, false),
+    ("instance", ResultKind::String, true),
+    ("outcome", ResultKind::String, true),
+    ("outcomeMessage", ResultKind::String, false),
+    ("size", ResultKind::Amount, true),
+    ("work", ResultKind::String, false),
+    ("initiator", ResultKind::String, false),
+    ("cancel", ResultKind::Strings, false),
+    ("expectedDuration", ResultKind::Duration, false),
+    ("stalledAfter", ResultKind::Duration, false),
+    ("continueWhile", ResultKind::Bool, true),
+    ("expression", ResultKind::Bool, true),
+];
 
-/// Returns the expressions of the rule, except `forEach` and `itemKey`. In a rule with `forEach`,
-/// the returned expressions can read `item`. A fixed duration such as `30m` is left out, because it
-/// is not an expression. `expression` comes last.
-pub(super) fn expressions(rule: &Rule) -> impl Iterator<Item = FieldExpression<'_>> {
-    let Rule {
-        expression,
-        message,
-        reason,
-        state,
-        progress,
-        started_at,
-        queued_at,
-        instance,
-        continue_while,
-        outcome,
-        outcome_message,
-        expected_duration,
-        stalled_after,
-        size,
-        work,
-        initiator,
-        cancel,
-        operation: _,
-        for_each: _,
-        item_key: _,
-        deletes_subject: _,
-        supersedes: _,
-        debounce: _,
-        appear_after: _,
-        state_after: _,
-    } = rule;
-    let optional = [
-        ("message", message, String),
-        ("reason", reason, String),
-        ("state", state, String),
-        ("progress", progress, Progress),
-        ("startedAt", started_at, Time),
-        ("queuedAt", queued_at, Time),
-        ("instance", instance, String),
-        ("outcome", outcome, String),
-        ("outcomeMessage", outcome_message, String),
-        ("size", size, Amount),
-        ("work", work, String),
-        ("initiator", initiator, String),
-        ("cancel", cancel, Strings),
-        ("expectedDuration", expected_duration, Duration),
-        ("stalledAfter", stalled_after, Duration),
-        ("continueWhile", continue_while, Bool),
-    ];
-    let optional = optional.into_iter();
-    optional
-        .filter_map(|(field, source, kind)| Some((field, source.as_deref()?, kind)))
-        .filter(|(_, source, kind)| *kind != Duration || duration::parse(source).is_none())
-        .chain([("expression", &**expression, Bool)])
+/// Returns the expressions of the rule in [`EXPRESSIONS`]: the name of the field, the source, and the
+/// result that it must have. In a rule with `forEach`, they can read `item`. A fixed duration such as
+/// `30m` is left out, because it is not an expression.
+pub(super) fn expressions(
+    rule: &Rule,
+) -> impl Iterator<Item = (&'static str, String, ResultKind)> + use<> {
+    let mut rule = json!(rule);
+    EXPRESSIONS.into_iter().filter_map(move |(field, kind, _)| {
+        let Value::String(source) = rule[field].take() else {
+            return None;
+        };
+        let is_fixed = kind == ResultKind::Duration && duration::parse(&source).is_some();
+        (!is_fixed).then_some((field, source, kind))
+    })
 }
 
 /// Returns the timing hash of a rule of the rule set `spec`.
 pub(super) fn timing_hash(rule: &Rule, spec: &OperationRuleSetSpec) -> Text {
-    // All other fields can affect durations, such as the fields that decide about the start and the
-    // end.
-    let timing_fields = Rule {
-        message: None,
-        outcome_message: None,
-        reason: None,
-        progress: None,
-        queued_at: None,
-        work: None,
-        initiator: None,
-        cancel: None,
-        debounce: None,
-        expected_duration: None,
-        stalled_after: None,
-        ..rule.clone()
-    };
-    let hashed = (&spec.target, &spec.variables, timing_fields);
-    let json = serde_json::to_vec(&hashed).expect("rules can always be encoded as JSON");
-    labels::hash(&json, 8).into()
+    let mut rule = json!(rule);
+    let has_no_effect = EXPRESSIONS.iter().filter(|(_, _, has_effect)| !has_effect);
+    for field in has_no_effect.map(|(field, ..)| *field).chain(["debounce"]) {
+        rule[field].take();
+    }
+    let hashed = json!([spec.target, spec.variables, rule]).to_string();
+    labels::hash(hashed.as_bytes(), 8).into()
 }
 
 #[cfg(test)]

@@ -96,34 +96,31 @@ pub fn warnings(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     let mut warnings = Vec::new();
     for (field, source) in expressions(spec) {
         // The rule set was compiled before, so its expressions can be parsed.
-        let found = comparisons_of_time_texts(source).unwrap_or_default();
-        let in_field = |error| RuleSetError::in_expression(field.clone(), source, error);
+        let found = comparisons_of_time_texts(&source).unwrap_or_default();
+        let in_field = |error| RuleSetError::in_expression(field.clone(), &source, error);
         warnings.extend(found.into_iter().map(in_field));
     }
     warnings
 }
 
 /// Returns the name and the source of each expression in `spec`.
-pub(super) fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (String, &str)> {
+pub(super) fn expressions(spec: &OperationRuleSetSpec) -> impl Iterator<Item = (String, String)> {
     let variables = spec.variables.iter().map(|variable| {
         let field = format!("variables[{}].expression", variable.name);
-        (field, &*variable.expression)
+        (field, variable.expression.clone())
     });
     let rules = spec.rules.iter().flat_map(|rule| {
         let of_list = [("forEach", &rule.for_each), ("itemKey", &rule.item_key)].into_iter();
-        let of_list = of_list.filter_map(|(name, source)| Some((name, source.as_deref()?)));
+        let of_list = of_list.filter_map(|(name, source)| Some((name, source.clone()?)));
         let others = rule_fields::expressions(rule).map(|(name, source, _)| (name, source));
         let all = of_list.chain(others);
         all.map(|(name, source)| (format!("rules[{}].{name}", rule.operation), source))
     });
     let labels = spec.label_expressions.iter().map(|label| {
         let field = format!("labelExpressions[{}].expression", label.key);
-        (field, &*label.expression)
+        (field, label.expression.clone())
     });
-    let nodes = spec
-        .nodes
-        .iter()
-        .map(|nodes| ("nodes".to_owned(), &**nodes));
+    let nodes = spec.nodes.iter().map(|it| ("nodes".to_owned(), it.clone()));
     variables.chain(rules).chain(labels).chain(nodes)
 }
 
