@@ -71,8 +71,7 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     // A namespaced subject cannot own a cluster-scoped custom resource.
     if live.spec.subject.namespace.is_none() && !metadata.owner_references.is_empty() {
         // Both types have the same JSON.
-        let owners = serde_json::to_value(&metadata.owner_references);
-        cr.metadata.owner_references = owners.and_then(serde_json::from_value).ok();
+        cr.metadata.owner_references = Some(metadata.owner_references.clone());
     }
     cr.status = Some(persisted::InFlightOperationStatus {
         started: metadata.creation_timestamp,

@@ -7,8 +7,8 @@
 //! keeps a new value in `Unknown`. So a follower serves them like the leader.
 
 use crate::Text;
-use crate::metadata::{Condition, Metadata, OwnerReference, Time, UnknownFields};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use crate::metadata::{Condition, Metadata, Time, UnknownFields};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, OwnerReference};
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::borrow::Cow;
@@ -29,8 +29,7 @@ pub const FAILED_WITHOUT_CAUSE: &str = "The subject reports that the operation f
 
 /// Returns the first [`MAX_MESSAGE`] characters of a message.
 pub fn cut_message(text: &str) -> &str {
-    // A message has at most as many characters as bytes. So the characters of a short message need
-    // not be counted.
+    // A message has at most as many characters as bytes, so a short message need not be counted.
     let end = (text.len() > MAX_MESSAGE)
         .then(|| text.char_indices().nth(MAX_MESSAGE))
         .flatten();
@@ -38,8 +37,7 @@ pub fn cut_message(text: &str) -> &str {
 }
 
 /// An operation that is in flight on one subject: the object that the operation is about. A rule of
-/// an OperationRuleSet has detected the operation. The server keeps the operation in memory, and
-/// never stores it in etcd.
+/// an OperationRuleSet has detected it. The server keeps it in memory, and never stores it in etcd.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InFlightOperation {
@@ -110,7 +108,6 @@ pub struct SubjectReference {
     pub uid: Option<Text>,
     /// All owners of the subject, from its metadata.ownerReferences.
     #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
-    #[schemars(with = "Vec<v1::OwnerReference>")]
     pub owner_references: Arc<[OwnerReference]>,
     /// Fields that only a newer release knows.
     #[serde(flatten)]
@@ -122,19 +119,17 @@ impl SubjectReference {
     /// Returns the subject as the owner of its operation. Returns None if its UID is unknown.
     pub fn as_owner(&self) -> Option<OwnerReference> {
         Some(OwnerReference {
-            api_version: self.api_version.clone(),
+            api_version: self.api_version.to_string(),
             block_owner_deletion: Some(false),
             controller: Some(true),
-            kind: self.kind.clone(),
-            name: self.name.clone(),
-            uid: self.uid.clone()?,
-            unknown: UnknownFields::new(),
+            kind: self.kind.to_string(),
+            name: self.name.to_string(),
+            uid: self.uid.as_ref()?.to_string(),
         })
     }
 }
 
-/// Defines an enum of the API. A value that only a newer release knows stays in `Unknown`, so that a
-/// follower serves it like the leader.
+/// Defines an enum of the API. A value that only a newer release knows stays in `Unknown`.
 macro_rules! tolerant_enum {
     ($(#[$meta:meta])* pub enum $name:ident: $count:literal { $($(#[$doc:meta])* $value:ident,)* }) => {
         $(#[$meta])*
@@ -186,9 +181,8 @@ macro_rules! tolerant_enum {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownValue(&'static str);
 
-/// Maximum number of different unknown values, and maximum length of one in bytes. Further and longer
-/// values become `Unknown`. A newer release has only a few new values, but users can write any text
-/// into a custom resource.
+/// Maximum number of unknown values, and maximum length of one in bytes. Other values become `Unknown`.
+/// A newer release has only a few new values, but a custom resource can contain any text.
 const MAX_UNKNOWN_VALUES: usize = 64;
 
 impl UnknownValue {

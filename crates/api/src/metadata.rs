@@ -1,12 +1,11 @@
-//! The metadata, owner references and conditions of operations and records. The wire format is that
-//! of `metav1.ObjectMeta`, `metav1.OwnerReference` and `metav1.Condition`. These types differ from
-//! the types of `k8s_openapi` in one point: they share their texts (`Text`), because the server
-//! has them in memory for each operation.
+//! The metadata and conditions of operations and records. The wire format is that of
+//! `metav1.ObjectMeta` and `metav1.Condition`. These types differ from the types of `k8s_openapi` in one
+//! point: they share their texts (`Text`), because the server has them in memory for each operation.
 
 use crate::Text;
 use crate::{LIVE_GROUP, VERSION};
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{self, OwnerReference};
 use litemap::LiteMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -61,29 +60,6 @@ pub struct Metadata {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource_version: Option<String>,
     /// UID of the object.
-    pub uid: Text,
-    /// Fields that only a newer release knows.
-    #[serde(flatten)]
-    pub unknown: UnknownFields,
-}
-
-/// A reference to the owner of an object (`metav1.OwnerReference`).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct OwnerReference {
-    /// Group and version of the owner.
-    pub api_version: Text,
-    /// True if the owner can be deleted in the foreground only after this object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub block_owner_deletion: Option<bool>,
-    /// True if the owner is the controller of the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub controller: Option<bool>,
-    /// Kind of the owner.
-    pub kind: Text,
-    /// Name of the owner.
-    pub name: Text,
-    /// UID of the owner.
     pub uid: Text,
     /// Fields that only a newer release knows.
     #[serde(flatten)]

@@ -6,9 +6,10 @@ use super::operation::InFlightOperation;
 use super::operation_source::decode;
 use ifo_api::Text;
 use ifo_api::live::{Phase, SubjectReference};
-use ifo_api::metadata::{Condition, OwnerReference, Time, UnknownFields};
+use ifo_api::metadata::{Condition, Time, UnknownFields};
 use ifo_client::short_names::{NamedResource, ShortNames};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::client::Body;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -74,7 +75,6 @@ impl SubjectFixture for SubjectReference {
             uid: uid(namespace, kind, name).into(),
             block_owner_deletion: None,
             controller: None,
-            unknown: UnknownFields::new(),
         };
         let owners = self.owner_references.iter().cloned();
         self.owner_references = owners.chain([owner]).collect();

@@ -3,10 +3,11 @@
 
 use crate::rules::{IDENTITY_PATHS, RuleBook};
 use ifo_api::live::SubjectReference;
-use ifo_api::metadata::{OwnerReference, UnknownFields};
+use ifo_api::metadata::UnknownFields;
 use ifo_api::{Gvr, Text, printable};
 use ifo_cel::{Doc, Node, Projection};
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::sync::LazyLock;
 
 /// Maximum number of owner references that are decoded. Further owner references are left out. Real
@@ -100,7 +101,7 @@ fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
     // The kube-apiserver does not check which characters these texts contain.
     let text = |name: &str| {
         let text = node.get(name).and_then(Node::as_str)?;
-        Some(Text::from(&*printable(text)))
+        Some(printable(text).into_owned())
     };
     Some(OwnerReference {
         api_version: text("apiVersion")?,
@@ -109,6 +110,5 @@ fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
         uid: text("uid")?,
         controller: node.get("controller").and_then(Node::as_bool),
         block_owner_deletion: node.get("blockOwnerDeletion").and_then(Node::as_bool),
-        unknown: UnknownFields::new(),
     })
 }

@@ -134,7 +134,7 @@ pub(super) fn related<'a>(
 ) -> Vec<Row> {
     let owns = |owner: &SubjectReference, owned: &SubjectReference| {
         let mut references = owned.owner_references.iter();
-        references.any(|it| owner.uid.as_ref() == Some(&it.uid))
+        references.any(|it| owner.uid.as_deref() == Some(&*it.uid))
     };
     let own = &operation.spec.subject;
     let is_related = |it: &&InFlightOperation| {

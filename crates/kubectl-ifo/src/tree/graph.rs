@@ -15,6 +15,7 @@ use crate::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use ifo_client::offline_kinds::group;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::collections::HashMap;
 use std::iter::successors;
 
@@ -108,10 +109,10 @@ impl<'a> OwnerGraph<'a> {
         let object = &self.nodes[index].object;
         let owners = object.owner_references.iter().map(|reference| {
             let mut owner = SubjectReference {
-                api_version: reference.api_version.clone(),
-                kind: reference.kind.clone(),
-                name: reference.name.clone(),
-                uid: Some(reference.uid.clone()),
+                api_version: reference.api_version.as_str().into(),
+                kind: reference.kind.as_str().into(),
+                name: reference.name.as_str().into(),
+                uid: Some(reference.uid.as_str().into()),
                 ..SubjectReference::default()
             };
             if !self.by_name.contains_key(&name_of(&owner)) {

@@ -242,9 +242,9 @@ impl Operation {
         if let Some(owner) = subject.owner_references.first() {
             let api_version = owner.api_version.split_once('/');
             let (group, version) = api_version.unwrap_or(("", &owner.api_version));
-            set("owner-uid", label_value(&owner.uid));
-            set("owner-name", label_value(&owner.name));
-            set("owner-kind", label_value(&owner.kind));
+            set("owner-uid", labels::to_value(&owner.uid).into());
+            set("owner-name", labels::to_value(&owner.name).into());
+            set("owner-kind", labels::to_value(&owner.kind).into());
             set("owner-group", labels::to_value(group).into());
             set("owner-version", labels::to_value(version).into());
         }
