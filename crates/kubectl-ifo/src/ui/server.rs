@@ -1,7 +1,7 @@
 //! Answers the requests of the page with HTTP/1.1 on 127.0.0.1.
 //!
 //! Each connection serves one request. The number of connections, the size of the headers and the
-//! time to send them are bounded.
+//! time of each answer are bounded.
 
 use super::contents::{self, PageContents};
 use super::guard::{Guard, Refusal, refuse};
@@ -24,10 +24,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use k8s_openapi::api::core::v1::Event;
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::convert::Infallible;
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::time::sleep;
 
 /// Largest number of connections. Further connections wait until one ends.
@@ -35,6 +38,13 @@ const MAX_CONNECTIONS: usize = 64;
 
 /// Time in which a client must send the headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Time after which a connection is closed, unless it is the stream of a tab. So clients that read
+/// nothing do not keep others out.
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// The media type of the stream of a tab.
+const EVENT_STREAM: &str = "text/event-stream";
 
 /// Largest number of Events in an answer.
 const MAX_EVENTS: usize = 50;
@@ -64,17 +74,29 @@ pub(super) async fn serve(listener: TcpListener, site: &Site) {
 }
 
 impl Site {
-    async fn serve_connection(&self, stream: TcpStream) {
-        let service = service_fn(|request: Request<Incoming>| async {
-            Ok::<_, Infallible>(self.answer(request).await)
+    async fn serve_connection(&self, stream: impl AsyncRead + AsyncWrite + Unpin) {
+        let is_stream = Cell::new(false);
+        let service = service_fn(async |request: Request<Incoming>| {
+            let answer = self.answer(request).await;
+            is_stream.set(answer.headers()[CONTENT_TYPE] == EVENT_STREAM);
+            Ok::<_, Infallible>(answer)
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(HEADER_TIMEOUT)
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service);
-        // An error means that the client has closed the connection, or has sent no valid request.
-        let _ = connection.await;
+        let limit = async {
+            sleep(ANSWER_TIMEOUT).await;
+            if is_stream.get() {
+                pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            // An error means that the client has closed the connection, or has sent no valid request.
+            _ = connection => {}
+            () = limit => {}
+        }
     }
 
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
@@ -109,7 +131,7 @@ impl Site {
             "/api/stream" => {
                 let events = contents::events(self.contents.clone());
                 let body = StreamBody::new(events.map(|it| Ok(Frame::data(it))));
-                Ok(response("text/event-stream", body.boxed_unsync()))
+                Ok(response(EVENT_STREAM, body.boxed_unsync()))
             }
             "/api/events" => {
                 let subject = serde_json::from_str(&query)
@@ -163,4 +185,52 @@ fn response(content_type: &'static str, body: Body) -> Response<Body> {
     let content_type = HeaderValue::from_static(content_type);
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_fixtures::client;
+    use crate::ui::feeds::tests::cluster;
+    use tokio::io::{AsyncWriteExt as _, DuplexStream, copy, sink};
+    use tokio::time::timeout;
+
+    /// Returns a server, and a connection on which a browser with a session has requested the path.
+    async fn requested(path: &str) -> (Site, DuplexStream, DuplexStream) {
+        let empty = json!({"metadata": {"resourceVersion": "7"}, "items": []});
+        let (source, feeds) = cluster(move |_| Some(empty.clone()));
+        let (contents, _) = PageContents::read(source, feeds, json!({})).await;
+        let site = Site {
+            guard: Guard::new(80),
+            contents: Arc::new(Mutex::new(contents)),
+            server: client(|_| None),
+        };
+        let address = site.guard.new_address();
+        let token = address.split_once("token=").expect("a token").1;
+        let token = token.parse().expect("a header");
+        let headers = HeaderMap::from_iter([("x-ifo-token".parse().expect("a name"), token)]);
+        let cookie = site.guard.sign_in(&headers).expect("the token is new");
+        let cookie = cookie.to_str().expect("the cookie is text");
+        // The page is larger than this connection.
+        let (mut browser, stream) = tokio::io::duplex(4096);
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:80\r\nCookie: {cookie}\r\n\r\n");
+        let sent = browser.write_all(request.as_bytes()).await;
+        sent.expect("the request fits");
+        (site, browser, stream)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_reads_nothing_is_disconnected() {
+        let (site, _browser, stream) = requested("/").await;
+        site.serve_connection(stream).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_quiet_stream_stays_open() {
+        let (site, mut browser, stream) = requested("/api/stream").await;
+        tokio::spawn(async move { copy(&mut browser, &mut sink()).await });
+        let served = timeout(Duration::from_hours(1), site.serve_connection(stream));
+        assert!(served.await.is_err(), "the connection was closed");
+    }
 }
