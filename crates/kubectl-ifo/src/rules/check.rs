@@ -4,7 +4,7 @@
 //! that contradict the schema. The server reports no such errors, because it does not check
 //! expressions against schemas.
 
-use super::rule_sets::{RuleFiles, compile, report};
+use super::rule_sets::{RuleFiles, compile, load, report};
 use super::schemas::Schemas;
 use crate::connect::Connect;
 use crate::output::{complain, print};
@@ -47,7 +47,7 @@ pub(crate) struct RulesCheckArgs {
 /// Prints a line for each correct rule set, and all errors in the other rule sets. Returns true if
 /// there are no errors.
 pub(super) fn run(args: &RulesCheckArgs) -> Result<bool, Problem> {
-    let Some(rules) = args.rules.load() else {
+    let Some(rules) = load(&args.rules.files) else {
         return Ok(false);
     };
     let (mut schemas, mut faults) = Schemas::read(&args.schema);

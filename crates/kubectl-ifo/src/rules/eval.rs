@@ -156,10 +156,8 @@ fn rule_set_names(args: &RulesEvalArgs) -> Result<(Environment, Option<Program>)
     let Some(path) = &args.rules else {
         return Ok((Environment::default(), None));
     };
-    let rules = load(std::slice::from_ref(path));
-    if !rules.is_valid {
-        return Err("the rule set has errors".to_owned());
-    }
+    let rules = load(std::slice::from_ref(path)).filter(|it| it.is_valid);
+    let rules = rules.ok_or("the rule set has errors")?;
     let [rule_set] = rules.rule_sets.as_slice() else {
         let (path, count) = (path.display(), rules.rule_sets.len());
         return Err(format!("{path}: expected one rule set, found {count}"));

@@ -7,7 +7,8 @@ use ifo_cel::{
     Budget, DecidingClause, Doc, EvaluationFault, EvaluationScope, Explanation, STEPS_PER_OBJECT,
     TypedValue,
 };
-use ifo_engine::rules::{CompiledRule, RuleBook, RuleSet};
+use ifo_engine::detect::Evaluation;
+use ifo_engine::rules::{CompiledRule, RuleBook};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::Arc;
@@ -22,19 +23,20 @@ const MAX_VALUE: usize = 200;
 
 /// Explains the results of all rules of `book` on the object in `doc`, in lines of text. A line of a
 /// rule is followed by the indented parts of its expression that decided the result, with their
-/// values. `unselected` are the rule sets whose label selector does not match the object.
+/// values.
 pub(super) fn explain(
     book: &RuleBook,
     doc: &Doc<'_>,
-    namespace: Option<&str>,
-    unselected: &[Arc<RuleSet>],
+    evaluation: &Evaluation,
     now: Timestamp,
 ) -> Vec<String> {
+    let namespace = evaluation.subject.reference.namespace.as_deref();
     let mut lines = Vec::new();
     for rule_set in &book.rule_sets {
+        let mut unselected = evaluation.unselected.iter();
         let reason = if !rule_set.covers(namespace) {
             Some("not evaluated: the namespace of the object is not in `namespaces`")
-        } else if unselected.iter().any(|other| Arc::ptr_eq(other, rule_set)) {
+        } else if unselected.any(|other| Arc::ptr_eq(other, rule_set)) {
             Some("not evaluated: the labels of the object do not match `labelSelector`")
         } else {
             None

@@ -29,7 +29,7 @@
 mod operation_history;
 mod recorded_time;
 
-use super::rule_sets::{LoadedRules, RuleFiles};
+use super::rule_sets::{LoadedRules, RuleFiles, load};
 use crate::from_files::text;
 use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::problem::Problem;
@@ -110,7 +110,7 @@ fn debounce(text: &str) -> Result<Duration, String> {
 /// sets and events are valid, no event is an `ERROR`, and no expression failed. The operations are
 /// printed even if an expression failed.
 pub(super) fn run(args: &Args) -> Result<bool, Problem> {
-    let Some(rules) = args.rules.load() else {
+    let Some(rules) = load(&args.rules.files) else {
         return Ok(false);
     };
     let kinds = rules.kinds(&[]);
@@ -163,9 +163,8 @@ fn replay(
     };
     let scale = TimeScale::of(events);
     let mut replay = Replay::new(settings, RESYNC, scale.begin, Recorder::new(scale));
-    let objects = events.iter().map(|it| (&it.resource, &it.object));
-    let books = rules.books(&objects.collect::<Vec<_>>());
-    if books.is_empty() {
+    let books = rules.books(events.iter().map(|it| (&it.resource, &it.object)));
+    if books.values().all(|it| it.rule_sets.is_empty()) {
         complain("note", "no event is about a target of the rules");
     }
     for book in books.values() {

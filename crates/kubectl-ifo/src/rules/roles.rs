@@ -1,7 +1,7 @@
 //! `kubectl ifo rules roles`: prints a ClusterRole that allows `ifo-apiserver` to watch the targets
 //! (the watched resources) of rule sets.
 
-use super::rule_sets::RuleFiles;
+use super::rule_sets::{RuleFiles, load};
 use crate::output::{Format, formats, print_value};
 use crate::problem::Problem;
 use ifo_engine::rules::cluster_roles::cluster_role;
@@ -26,7 +26,7 @@ pub(crate) struct RulesRolesArgs {
 /// Prints the ClusterRole for the valid rule sets. Returns true if all files could be read, and all
 /// rule sets are valid.
 pub(super) fn run(args: &RulesRolesArgs) -> Result<bool, Problem> {
-    let Some(rules) = args.rules.load() else {
+    let Some(rules) = load(&args.rules.files) else {
         return Ok(false);
     };
     // The default name begins with `ifo-rule-set-`, because the names of the shipped ClusterRoles

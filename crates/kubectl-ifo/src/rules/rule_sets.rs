@@ -21,7 +21,7 @@ pub(super) struct RuleFiles {
     /// OperationRuleSets: files, folders (read as `kubectl apply -k` if they have a
     /// kustomization.yaml), `-` for standard input; for the names of resources also CRDs
     #[arg(required = true, value_name = "RULES")]
-    rules: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
 }
 
 /// The contents of the files with rule sets.
@@ -45,15 +45,8 @@ pub(super) struct CompiledRuleSet {
     pub(super) compiled: Arc<RuleSet>,
 }
 
-impl RuleFiles {
-    /// Returns the rule sets that compile, and prints all errors. None if no rule set compiles.
-    pub(super) fn load(&self) -> Option<LoadedRules> {
-        Some(load(&self.rules)).filter(|it| !it.rule_sets.is_empty())
-    }
-}
-
-/// Compiles the rule sets in files, and prints all errors.
-pub(super) fn load(paths: &[PathBuf]) -> LoadedRules {
+/// Compiles the rule sets in files, and prints all errors. Returns None if no rule set compiles.
+pub(super) fn load(paths: &[PathBuf]) -> Option<LoadedRules> {
     let (objects, mut is_valid) = read_objects(paths);
     let mut rule_sets = Vec::new();
     let mut sources: BTreeMap<&str, &str> = BTreeMap::new();
@@ -82,11 +75,11 @@ pub(super) fn load(paths: &[PathBuf]) -> LoadedRules {
         complain("error", format!("no {KIND} in the files"));
         is_valid = false;
     }
-    LoadedRules {
+    (!rule_sets.is_empty()).then_some(LoadedRules {
         rule_sets,
         objects,
         is_valid,
-    }
+    })
 }
 
 impl LoadedRules {
@@ -97,21 +90,27 @@ impl LoadedRules {
         KnownKinds::of(objects).with_targets(targets)
     }
 
-    /// Returns the rule books of the targets that have objects. A rule book has all rule sets of its
-    /// target, as in the server. Each object comes with its resource.
-    pub(super) fn books(&self, objects: &[(&Gvr, &Object)]) -> BTreeMap<Gvr, Arc<RuleBook>> {
-        let targets: BTreeSet<&Gvr> = self.rule_sets.iter().map(|it| &it.spec.target).collect();
-        let books = targets.into_iter().filter_map(|target| {
-            let (_, first) = objects.iter().find(|it| it.0 == target)?;
-            let (kind, namespaced) = (first.kind.clone(), first.namespace.is_some());
-            let own = self.rule_sets.iter().filter(|it| it.spec.target == *target);
-            let own = own.map(|it| it.compiled.clone()).collect();
-            // The server gives each version of a rule book a new generation. Here, the rules do not
-            // change while a command runs.
-            let book = RuleBook::new(1, target.clone(), kind, namespaced, own);
-            Some((target.clone(), Arc::new(book)))
-        });
-        books.collect()
+    /// Returns the rule book of each resource that has an object. A rule book has all rule sets that
+    /// watch the resource, as in the server. Each object comes with its resource.
+    pub(super) fn books<'a>(
+        &self,
+        objects: impl Iterator<Item = (&'a Gvr, &'a Object)>,
+    ) -> BTreeMap<&'a Gvr, Arc<RuleBook>> {
+        let mut books = BTreeMap::new();
+        for (resource, first) in objects {
+            books.entry(resource).or_insert_with(|| {
+                let (kind, namespaced) = (first.kind.clone(), first.namespace.is_some());
+                let own = self
+                    .rule_sets
+                    .iter()
+                    .filter(|it| it.spec.target == *resource);
+                let own = own.map(|it| it.compiled.clone()).collect();
+                // The server gives each version of a rule book a new generation. Here, the rules do
+                // not change while a command runs.
+                Arc::new(RuleBook::new(1, resource.clone(), kind, namespaced, own))
+            });
+        }
+        books
     }
 
     /// Prints a warning for each unknown operation in the field `supersedes` of a rule. This field is

@@ -12,14 +12,14 @@
 
 use super::explain::explain;
 use super::input::{FoundObject, read_objects};
-use super::rule_sets::RuleFiles;
+use super::rule_sets::{RuleFiles, load};
 use crate::clock;
 use crate::operation::subject_path;
 use crate::output::{Format, complain, formats, print, print_value, table};
 use crate::plain_text::one_line;
 use crate::problem::Problem;
+use ifo_api::Gvr;
 use ifo_api::live::SubjectReference;
-use ifo_api::{Gvr, Text};
 use ifo_cel::Doc;
 use ifo_client::manifest::Object;
 use ifo_engine::detect::{Evaluation, Finding, RuleValues, evaluate};
@@ -28,7 +28,6 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// The arguments of `rules test`.
 #[derive(Debug, clap::Args)]
@@ -71,10 +70,10 @@ pub(crate) struct RulesTestArgs {
 
 /// The result for one object.
 struct ObjectResult<'a> {
-    found: &'a FoundObject,
-    subject: SubjectReference,
-    /// None if no rule set watches the resource of the object.
-    evaluation: Option<Evaluation>,
+    source: &'a str,
+    evaluation: Evaluation,
+    /// True if a rule set watches the resource of the object.
+    is_watched: bool,
     /// The expressions that failed, and what differs from the annotation [`EXPECT_ANNOTATION`].
     failures: Vec<String>,
     /// The reason why each rule detects its operation, or why not. Empty without `--explain`.
@@ -91,7 +90,7 @@ const EXPECT_ANNOTATION: &str = "ifo.kubevirt.io/expect";
 /// read, all rule sets are valid, and no expression failed. With `--expect`, at least one object must
 /// have an expectation, and each expectation must be met.
 pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
-    let Some(rules) = args.rules.load() else {
+    let Some(rules) = load(&args.rules.files) else {
         return Ok(false);
     };
     let (found, is_readable) = read_objects(&args.objects);
@@ -99,23 +98,24 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let kinds = rules.kinds(&found);
     let resource = |it: &FoundObject| kinds.resource(&it.object.api_version, &it.object.kind);
     let resources: Vec<Gvr> = found.iter().map(resource).collect();
-    let objects = resources.iter().zip(found.iter().map(|it| &it.object));
-    let books = rules.books(&objects.collect::<Vec<_>>());
+    let objects = found.iter().map(|it| &it.object);
+    let books = rules.books(resources.iter().zip(objects));
     let now = args.now.unwrap_or_else(clock::now);
-    let results = found.iter().zip(&resources);
-    let results = results.map(|(found, resource)| result(found, books.get(resource), args, now));
-    let results: Vec<ObjectResult<'_>> = results.collect();
-    for ObjectResult {
-        found,
-        subject,
-        failures,
-        ..
-    } in &results
-    {
-        for failure in failures {
-            let (source, subject) = (&found.source, subject_path(subject));
-            complain("error", format!("{source}: {subject}: {failure}"));
-            is_successful = false;
+    let mut results = Vec::new();
+    for (found, resource) in found.iter().zip(&resources) {
+        match result(found, &books[resource], args, now) {
+            Ok(result) => {
+                for failure in &result.failures {
+                    let (source, subject) = (result.source, subject_path(result.subject()));
+                    complain("error", format!("{source}: {subject}: {failure}"));
+                }
+                is_successful &= result.failures.is_empty();
+                results.push(result);
+            }
+            Err(why) => {
+                complain("error", format!("{}: {why}", found.source));
+                is_successful = false;
+            }
         }
     }
     if args.expect && !found.iter().any(|it| expected(&it.object).is_some()) {
@@ -132,34 +132,29 @@ pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     Ok(is_successful)
 }
 
-/// Evaluates the rules of `book` on an object. `book` is None if no rule set watches the object.
+/// Evaluates the rules of `book` on an object. Returns an error if the object cannot be decoded.
 fn result<'a>(
-    found: &'a FoundObject,
-    book: Option<&Arc<RuleBook>>,
+    FoundObject { source, object }: &'a FoundObject,
+    book: &RuleBook,
     args: &RulesTestArgs,
     now: Timestamp,
-) -> ObjectResult<'a> {
-    let object = &found.object;
+) -> Result<ObjectResult<'a>, String> {
+    let json = object.json.to_string();
+    let doc = Doc::parse(json.as_bytes(), &book.projection).map_err(|error| error.to_string())?;
+    let evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
+    let failures = evaluation.failures.iter().map(|(rule_set, failure)| {
+        let (field, error) = (&failure.what, &failure.error);
+        format!("{rule_set}: {field}: {error}")
+    });
     let mut result = ObjectResult {
-        found,
-        subject: SubjectReference {
-            api_version: object.api_version.as_str().into(),
-            kind: object.kind.as_str().into(),
-            name: object.name.as_str().into(),
-            namespace: object.namespace.as_deref().map(Text::from),
-            uid: object.uid().map(Text::from),
-            ..SubjectReference::default()
-        },
-        evaluation: None,
-        failures: Vec::new(),
+        source,
+        is_watched: !book.rule_sets.is_empty(),
+        failures: failures.collect(),
         explanations: Vec::new(),
+        evaluation,
     };
-    if let Some(book) = book {
-        let json = object.json.to_string();
-        match Doc::parse(json.as_bytes(), &book.projection) {
-            Ok(doc) => result.evaluate(book, &doc, now, args.explain),
-            Err(error) => result.failures.push(error.to_string()),
-        }
+    if args.explain {
+        result.explanations = explain(book, &doc, &result.evaluation, now);
     }
     if let Some(expected) = expected(object).filter(|_| args.expect) {
         let detected: BTreeSet<String> = result.detected().map(|it| name(it.0)).collect();
@@ -169,25 +164,12 @@ fn result<'a>(
             result.failures.push(difference);
         }
     }
-    result
+    Ok(result)
 }
 
 impl ObjectResult<'_> {
-    fn evaluate(&mut self, book: &RuleBook, doc: &Doc<'_>, now: Timestamp, explains: bool) {
-        let evaluation = match evaluate(book, doc, now, &()) {
-            Ok(evaluation) => evaluation,
-            Err(error) => return self.failures.push(error.to_string()),
-        };
-        if explains {
-            let namespace = self.subject.namespace.as_deref();
-            self.explanations = explain(book, doc, namespace, &evaluation.unselected, now);
-        }
-        let failures = evaluation.failures.iter();
-        self.failures.extend(failures.map(|(rule_set, failure)| {
-            let (field, error) = (&failure.what, &failure.error);
-            format!("{rule_set}: {field}: {error}")
-        }));
-        self.evaluation = Some(evaluation);
+    fn subject(&self) -> &SubjectReference {
+        &self.evaluation.subject.reference
     }
 
     /// Returns the operations that rules detect, except in two cases:
@@ -196,7 +178,7 @@ impl ObjectResult<'_> {
     /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
     ///   that is already in flight. A single object does not show whether the operation is in flight.
     fn detected(&self) -> impl Iterator<Item = (&Finding, &RuleValues)> {
-        let findings = self.evaluation.iter().flat_map(|it| &it.findings);
+        let findings = self.evaluation.findings.iter();
         let detected = findings.filter_map(|it| Some((it, it.values.as_ref()?)));
         detected.filter(|(_, values)| !values.only_continues)
     }
@@ -219,8 +201,8 @@ impl ObjectResult<'_> {
             })
         });
         json!({
-            "source": self.found.source,
-            "subject": self.subject,
+            "source": self.source,
+            "subject": self.subject(),
             "operations": operations.collect::<Vec<_>>(),
             "failures": self.failures,
             "explanations": self.explanations,
@@ -259,7 +241,7 @@ pub(super) fn name_with_item(operation: &str, item: Option<&str>) -> String {
 fn print_table(results: &[ObjectResult<'_>]) -> Result<(), Problem> {
     let mut rows = Vec::new();
     for result in results {
-        let subject = subject_path(&result.subject);
+        let subject = subject_path(result.subject());
         if !result.explanations.is_empty() {
             let lines = result.explanations.join("\n");
             print(format!("{}\n{lines}\n", one_line(&subject)))?;
@@ -289,7 +271,7 @@ fn print_table(results: &[ObjectResult<'_>]) -> Result<(), Problem> {
         ];
         print(table(header, &rows))?;
     }
-    let watched = results.iter().filter(|it| it.evaluation.is_some()).count();
+    let watched = results.iter().filter(|it| it.is_watched).count();
     let (operations, others) = (rows.len(), results.len() - watched);
     let counts = format!("operations: {operations}; objects that rule sets watch: {watched}");
     complain("note", format!("{counts}; other objects: {others}"));

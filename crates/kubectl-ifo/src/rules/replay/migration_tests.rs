@@ -6,7 +6,6 @@
 
 use super::*;
 use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::rules::rule_sets::load;
 use crate::work_groups;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -33,7 +32,7 @@ fn pieces<'a>(
 #[test]
 fn each_of_four_migrations_is_one_line_in_flight_and_when_it_has_ended() {
     let repository = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let rules = load(&[repository.join("rules/kubevirt")]);
+    let rules = load(&[repository.join("rules/kubevirt")]).expect("there are rule sets");
     assert!(rules.is_valid);
     let stream = repository.join("tests/fixtures/recorded/kubevirt-migrate-ok.jsonl");
     let text = text(&stream).expect("the recording can be read");

@@ -7,7 +7,7 @@
 use super::recorded_time::TimeScale;
 use crate::operation::{InFlightOperation, OperationFacts as _, subject_path};
 use crate::rules::test_command::name_with_item;
-use ifo_api::live::{State, SubjectReference};
+use ifo_api::live::State;
 use ifo_api::{Key, Text};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::Evaluation;
@@ -64,12 +64,8 @@ impl OperationHistory {
             })
         });
         let InFlightOperation { spec, status, .. } = self.last();
-        let subject = SubjectReference {
-            owner_references: Arc::default(),
-            ..spec.subject.clone()
-        };
         json!({
-            "subject": subject,
+            "subject": spec.subject,
             "operation": spec.operation,
             "item": spec.item,
             "ruleSet": spec.rule_set,
