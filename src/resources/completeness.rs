@@ -118,10 +118,12 @@ async fn incomplete(hooks: &OperationHooks, gaps: &Gaps, read: Read<'_>) -> Opti
     if affecting.is_empty() {
         return None;
     }
-    let count = affecting.len();
-    let named = affecting.into_iter().filter(|_| may_list).map(named);
+    let named = affecting.iter().filter(|_| may_list).map(|gap| Named {
+        name: gap.rule_set.to_string(),
+        reason: gap.reason.clone(),
+    });
     Some(Incomplete::NotWorking(NotWorking {
-        count,
+        count: affecting.len(),
         total: gaps.total,
         named: named.take(MAX_NAMED).collect(),
     }))
@@ -156,13 +158,6 @@ fn add_warning(incomplete: &Incomplete, response: &mut Response) {
     }
     if let Ok(json) = HeaderValue::try_from(json!(incomplete).to_string()) {
         headers.append(INCOMPLETE_HEADER, json);
-    }
-}
-
-fn named(gap: &Gap) -> Named {
-    Named {
-        name: gap.rule_set.to_string(),
-        reason: gap.reason.clone(),
     }
 }
 

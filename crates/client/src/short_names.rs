@@ -4,7 +4,7 @@
 use crate::offline_kinds::group;
 use kube::Client;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// A resource and its names in discovery.
 #[derive(Clone, Debug)]
@@ -26,13 +26,12 @@ pub struct NamedResource<'a> {
 /// them is shortened. A kind of one word, such as `Node`, is not shortened either.
 #[derive(Debug, Default)]
 pub struct ShortNames {
-    /// For each kind, the resources with this kind.
-    by_kind: HashMap<String, Vec<ResourceNames>>,
+    /// For each kind, the resources with this kind by API group.
+    by_kind: HashMap<String, BTreeMap<String, ResourceNames>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct ResourceNames {
-    group: String,
     plural: String,
     short_name: Option<String>,
 }
@@ -79,21 +78,16 @@ impl ShortNames {
                     .insert((it.group, it.plural));
             }
         }
-        let mut by_kind: HashMap<String, Vec<ResourceNames>> = HashMap::new();
+        let mut by_kind: HashMap<String, BTreeMap<String, ResourceNames>> = HashMap::new();
         for it in resources {
             let capitals = it.kind.chars().filter(char::is_ascii_uppercase).count();
             let mut names = it.short_names.iter();
             let name = names.find(|name| capitals > 1 && owners[**name].len() == 1);
             let short_name = name.map(|name| (*name).to_owned());
-            let known = by_kind.entry(it.kind.to_owned()).or_default();
-            match known.iter_mut().find(|known| known.group == it.group) {
-                Some(known) => known.short_name = known.short_name.take().or(short_name),
-                None => known.push(ResourceNames {
-                    group: it.group.to_owned(),
-                    plural: it.plural.to_owned(),
-                    short_name,
-                }),
-            }
+            let groups = by_kind.entry(it.kind.to_owned()).or_default();
+            let known = groups.entry(it.group.to_owned()).or_default();
+            it.plural.clone_into(&mut known.plural);
+            known.short_name = known.short_name.take().or(short_name);
         }
         Self { by_kind }
     }
@@ -104,9 +98,7 @@ impl ShortNames {
     }
 
     fn resource(&self, api_version: &str, kind: &str) -> Option<&ResourceNames> {
-        let group = group(api_version);
-        let mut known = self.by_kind.get(kind)?.iter();
-        known.find(|resource| resource.group == group)
+        self.by_kind.get(kind)?.get(group(api_version))
     }
 
     /// Returns the plural of the kind in the group of `api_version`. Returns None if discovery does not

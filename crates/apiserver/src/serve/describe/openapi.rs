@@ -61,7 +61,7 @@ pub fn routes(title: &str, version: &str, resources: &[AnyResource]) -> Router {
     let swagger = Document::json(&json!({"swagger": "2.0", "info": info, "paths": {}}), JSON);
     let v2 = async move |headers: HeaderMap| {
         let accepted = headers.get(ACCEPT).and_then(|it| it.to_str().ok());
-        if accepted.is_some_and(|it| it.contains(V2_PROTOBUF)) {
+        if accepted.is_some_and(|it| it.replace('@', ".").contains(V2_PROTOBUF)) {
             return ([(CONTENT_TYPE, V2_PROTOBUF)], EMPTY_V2_PROTOBUF).into_response();
         }
         document(&swagger, false, &headers)
@@ -71,8 +71,9 @@ pub fn routes(title: &str, version: &str, resources: &[AnyResource]) -> Router {
         .route("/openapi/v2", get(v2))
 }
 
-/// The media type with which kubectl requests `/openapi/v2`.
-const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The media type of `/openapi/v2` in Protocol Buffers. kubectl requests it with `@` in place of a dot,
+/// but does not accept this form in the answer.
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// A document in Protocol Buffers whose only field is the version `2.0`.
 const EMPTY_V2_PROTOBUF: &[u8] = b"\n\x032.0";
