@@ -176,16 +176,4 @@ impl ListedRuleSet {
         self.is_current()
             && conditions.any(|it| it.status == "True" && reasons.contains(&it.reason.as_str()))
     }
-
-    /// Returns the message of the condition `Ready` as the end of a sentence: `: MESSAGE`. Empty if
-    /// the status of the condition is `True`, or if there is no message.
-    pub(super) fn not_ready_text(&self) -> String {
-        let mut conditions = self.status.conditions.iter();
-        match conditions.find(|it| it.type_ == "Ready") {
-            Some(ready) if ready.status != "True" && !ready.message.is_empty() => {
-                format!(": {}", ready.message)
-            }
-            _ => String::new(),
-        }
-    }
 }

@@ -79,5 +79,5 @@ pub(super) fn table(events: &[Event], now: Timestamp) -> TerminalText {
         ]
     };
     let rows: Vec<_> = events.iter().map(row).collect();
-    output::table(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"], &rows).into()
+    output::table(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"], &rows)
 }

@@ -203,12 +203,9 @@ async fn check_operations(
 ) -> Result<Option<String>, Problem> {
     let is_partial = source.namespaces.is_some() && filters.namespace.is_none();
     let partial = is_partial.then_some("you may not list operations in all namespaces");
+    let reason = source.incomplete().map(|it| it.to_string());
+    let reason = reason.or(partial.map(str::to_owned));
     let doubts = filter_check::check(filters, source, listed).await?;
     doubts.print_unchecked();
-    let mut reason = doubts.undetectable;
-    reason = reason.or_else(|| source.incomplete().map(|it| it.to_string()));
-    if reason.is_none() {
-        reason = partial.map(str::to_owned);
-    }
-    Ok(reason)
+    Ok(doubts.undetectable.or(reason))
 }

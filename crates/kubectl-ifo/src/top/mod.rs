@@ -17,9 +17,7 @@ mod tests;
 mod view;
 
 use super::describe::DescribedFacts;
-use super::discovered_kinds::Kinds;
 use super::filter::Filters;
-use super::filter_check;
 use super::list::{CommonArgs, WorkArgs, incomplete_line, print_incomplete};
 use super::operation::{OperationFacts as _, OperationKey};
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
@@ -66,10 +64,8 @@ pub(super) struct TopArgs {
 
 /// Shows the operations until the user quits.
 pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
-    let CommonArgs {
-        output, connect, ..
-    } = &args.common;
-    let (mut filters, format) = args.common.chosen()?;
+    let output = &args.common.output;
+    let (filters, format) = args.common.chosen()?;
     if format != Format::Table {
         let message = "top has no output format; for one use: kubectl ifo list -w -o json";
         return Err(Problem::Usage(message.to_owned()));
@@ -79,33 +75,25 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         let message = "top needs a terminal; for a pipe or a file use: kubectl ifo list -w";
         return Err(Problem::Usage(message.to_owned()));
     }
-    let paint = output.colors.paint();
     // crossterm reads NO_COLOR, but does not know the flag --color. So this command tells crossterm
     // whether to use colors.
-    crossterm::style::force_color_output(paint.on);
-    // A credential plugin can prompt the user. So this command opens the connection before it uses
-    // the screen.
-    let server = connect.open().await?;
-    let address = server.address.clone();
-    let kinds = Kinds::new(server.clone());
-    filters.resolve(&kinds).await;
-    let style = kinds.style(Format::Table, paint).await;
+    crossterm::style::force_color_output(output.colors.paint().on);
     // The model selects the phases and states, because the user can show completed operations
     // later.
-    let all = Filters {
+    let mut all = Filters {
         all_phases: true,
         states: Vec::new(),
         ..filters.clone()
     };
-    let (source, listed) = OperationSource::open(server, all).await?;
-    // The alternate screen hides these warnings until the command ends.
-    filter_check::check_and_warn(&filters, &source, &listed).await?;
+    // A credential plugin can prompt the user. So this command opens the connection before it uses
+    // the screen, which hides warnings until the command ends.
+    let (source, listed, style) = args.common.open(&mut all, Format::Table).await?;
     let mut model = Model {
         now: clock::now(),
-        about: format!("{}, {address}", about(&filters, &source)),
+        about: format!("{}, {}", about(&filters, &source), source.server.address),
         order: output.sort_by.clone().unwrap_or(SortBy::NEED),
         style,
-        reads_files: connect.reads_files(),
+        reads_files: args.common.connect.reads_files(),
         shows_completed: filters.all_phases,
         is_expanded: args.work.expand,
         filters,

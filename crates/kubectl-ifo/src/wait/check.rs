@@ -1,64 +1,66 @@
 //! Decides, for the command `wait`, whether an empty list proves that no matching operation is in
 //! flight. It proves nothing if no rule set (`OperationRuleSet`) can detect the matching
 //! operations, or if one of their rule sets does not work.
+//!
+//! The plugin names the rule sets that need not work in its requests. So the server states for each
+//! list whether the other rule sets work.
 
 use super::wait_state::{Step, WaitEnd};
-use crate::api_client::{ApiClient, ListCompleteness};
+use crate::api_client::ListCompleteness;
 use crate::filter::Filters;
 use crate::problem::{INSTALL_HINT, Problem};
 use crate::rule_sets::{ListedRuleSet, RuleSets};
 use ifo_api::GROUP;
-use ifo_api::completeness::{Incomplete, NotWorking};
+use ifo_api::completeness::Incomplete;
+
+/// Returns true if the rule set must work, so that all operations that match the filters are
+/// detected. `ignored` has the names of the rule sets that need not work (`--ignore-rule-set`).
+pub(super) fn must_work(rule_set: &ListedRuleSet, filters: &Filters, ignored: &[String]) -> bool {
+    // If the cluster does not serve the API group of a target, no object of the target exists.
+    rule_set.can_detect(filters)
+        && !rule_set.is_without_group()
+        && !ignored.iter().any(|name| name == rule_set.name())
+}
 
 /// Returns an error with the reason if `ifo-apiserver` may not detect all operations that match
 /// `filters`. A reason that can go away while the user waits is [`Problem::Other`]. If it cannot go
 /// away, for example because no rule set detects such operations, the wait ends with this reason.
 ///
-/// `completeness` is that of the list of operations. `ignored` has the names of the rule sets that
-/// need not work (`--ignore-rule-set`).
-pub(super) async fn check_rule_sets(
-    server: &ApiClient,
+/// `rule_sets` is the answer to the request for all rule sets, and `completeness` is that of the list
+/// of operations.
+pub(super) fn check_rule_sets(
+    rule_sets: Result<&RuleSets, &Problem>,
     filters: &Filters,
     completeness: &ListCompleteness,
     ignored: &[String],
 ) -> Step {
-    let rule_sets = match RuleSets::read(server).await {
+    match rule_sets {
+        Ok(rule_sets) => check_detecting(rule_sets, filters, ignored)?,
         // The user may not read rule sets. So the plugin cannot know whether a rule set detects
         // operations that other filters than the namespace select.
-        Err(Problem::Forbidden { .. }) if filters.with_namespace(None).is_unfiltered() => None,
+        Err(Problem::Forbidden { .. }) if filters.with_namespace(None).is_unfiltered() => {}
         Err(refused @ Problem::Forbidden { .. }) => {
             let hint = "without this right, --namespace is the only possible filter";
             return Err(WaitEnd::Unknown(format!("{refused}; {hint}")));
         }
-        rule_sets => Some(rule_sets?),
+        Err(problem) => return Err(problem.clone().into()),
+    }
+    let doubt = match completeness {
+        ListCompleteness::Complete => return Ok(()),
+        ListCompleteness::NotStated => {
+            "the server does not state whether its list is complete".to_owned()
+        }
+        ListCompleteness::Incomplete(why @ Incomplete::NotWorking(_)) => format!(
+            "{why}; see: kubectl get ors.{GROUP}; to ignore a rule set: --ignore-rule-set NAME"
+        ),
+        ListCompleteness::Incomplete(why) => why.to_string(),
     };
-    let detecting = rule_sets.as_ref().map(|it| detecting(it, filters, ignored));
-    let detecting = detecting.transpose()?;
-    let mut unread = detecting.iter().flatten().filter(|it| !it.is_current());
-    let doubt = match (completeness, unread.next(), &detecting) {
-        (_, Some(unread), _) => {
-            let name = unread.name();
-            Some(format!("the server has not read rule set {name} yet"))
-        }
-        (ListCompleteness::Complete, ..) => None,
-        (ListCompleteness::NotStated, ..) => {
-            Some("the server does not state whether its list is complete".to_owned())
-        }
-        (ListCompleteness::Incomplete(Incomplete::NotWorking(sets)), _, Some(detecting)) => {
-            not_working_text(sets, detecting)
-        }
-        (ListCompleteness::Incomplete(why), ..) => Some(why.to_string()),
-    };
-    doubt.map_or(Ok(()), |why| Err(Problem::Other(why).into()))
+    Err(Problem::Other(doubt).into())
 }
 
-/// Returns the rule sets that must work, so that all operations that match the filters are
-/// detected. If there are none, returns the reason as an error.
-fn detecting<'a>(
-    rule_sets: &'a RuleSets,
-    filters: &Filters,
-    ignored: &[String],
-) -> Step<Vec<&'a ListedRuleSet>> {
+/// Returns an error with the reason if no rule set detects operations that match the filters, or if
+/// the server has not read such a rule set yet.
+fn check_detecting(rule_sets: &RuleSets, filters: &Filters, ignored: &[String]) -> Step {
     if let Some(unknown) = ignored.iter().find(|it| !rule_sets.has(it)) {
         let message = format!("there is no rule set {unknown:?}; see: kubectl get ors");
         return Err(Problem::Usage(message).into());
@@ -70,39 +72,15 @@ fn detecting<'a>(
     if let Some(message) = rule_sets.undetectable(filters, &filters.values()) {
         return Err(WaitEnd::Unknown(message));
     }
-    // If the cluster does not serve the API group of a target, no object of the target exists. So
-    // the rule set of this target need not work.
-    let must_work = |it: &&ListedRuleSet| {
-        it.can_detect(filters)
-            && !it.is_without_group()
-            && !ignored.iter().any(|name| name == it.name())
-    };
-    let detecting: Vec<_> = rule_sets.items.iter().filter(must_work).collect();
-    if detecting.is_empty() {
+    let all = rule_sets.items.iter();
+    let mut detecting = all.filter(|it| must_work(it, filters, ignored)).peekable();
+    if detecting.peek().is_none() {
         let why = "the cluster serves no resource of the rule sets that detect such operations, or \
              --ignore-rule-set names these rule sets";
         return Err(WaitEnd::Unknown(why.to_owned()));
     }
-    Ok(detecting)
-}
-
-/// Returns the reasons why rule sets in `detecting` do not work. None if they all work. `sets` has
-/// the rule sets that do not work according to `ifo-apiserver`. `ifo-apiserver` names at most ten
-/// of them and counts the others. Any of the others can be in `detecting`.
-fn not_working_text(sets: &NotWorking, detecting: &[&ListedRuleSet]) -> Option<String> {
-    let named = sets.named.iter().filter_map(|named| {
-        let rule_set = detecting.iter().find(|it| it.name() == named.name)?;
-        let why = rule_set.not_ready_text();
-        Some(format!("{} ({}{why})", named.name, named.reason))
-    });
-    let unnamed = sets.count.saturating_sub(sets.named.len());
-    let unnamed = (unnamed > 0).then(|| format!("{unnamed} more"));
-    let reasons: Vec<String> = named.chain(unnamed).collect();
-    (!reasons.is_empty()).then(|| {
-        format!(
-            "rule sets are not working: {}; see: kubectl get ors.{GROUP}; to ignore a rule set: \
-             --ignore-rule-set NAME",
-            reasons.join(", ")
-        )
+    detecting.find(|it| !it.is_current()).map_or(Ok(()), |it| {
+        let why = format!("the server has not read rule set {} yet", it.name());
+        Err(Problem::Other(why).into())
     })
 }

@@ -9,7 +9,7 @@
 //! request can confirm that no operation is in flight.
 
 use super::WaitArgs;
-use super::check::check_rule_sets;
+use super::check::{check_rule_sets, must_work};
 use super::wait_state::{Step, WaitEnd, WaitGoal, WaitState};
 use crate::api_client::{ApiClient, ListCompleteness};
 use crate::clock;
@@ -21,6 +21,7 @@ use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::{OperationChange, OperationSource, Served, escape, query};
 use crate::output::print_error_line;
 use crate::problem::Problem;
+use crate::rule_sets::RuleSets;
 use ifo_api::activity::{Activity, PLURAL};
 use ifo_api::{LIVE_GROUP, VERSION};
 use ifo_client::list::ListItems;
@@ -73,13 +74,12 @@ impl<'a> OperationWait<'a> {
     /// [`MAX_UNKNOWN_TIME`].
     pub(super) async fn run(&mut self) -> Step<Infallible> {
         let mut server = self.args.connect.open().await?;
-        server.ignored_rule_sets.clone_from(&self.args.ignored);
         self.filters.resolve(&Kinds::new(server.clone())).await;
         server.relevant_operations = self.filters.label_selector();
         // The last time at which all requests and watches worked.
         let mut worked = Instant::now();
         loop {
-            let why = match self.attempt(&server).await {
+            let why = match self.attempt(&mut server).await {
                 Ok(()) => {
                     worked = Instant::now();
                     continue;
@@ -110,13 +110,17 @@ impl<'a> OperationWait<'a> {
 
     /// Reads the present state, and decides whether the wait ends. If not, processes changes until
     /// the state must be read again.
-    async fn attempt(&mut self, server: &ApiClient) -> Step {
+    async fn attempt(&mut self, server: &mut ApiClient) -> Step {
+        let rule_sets = RuleSets::read(server).await;
+        let all = rule_sets.iter().flat_map(|it| &it.items);
+        let others = all.filter(|it| !must_work(it, &self.filters, &self.args.ignored));
+        server.ignored_rule_sets = others.map(|it| it.name().to_owned()).collect();
         if let Some(age) = self.idle_age(server).await {
             // The value of the filter has an activity, so it exists.
             self.are_filters_checked = true;
             self.state.idle(age, Instant::now());
             let complete = Some(ListCompleteness::Complete);
-            self.decide(server, complete, true).await?;
+            self.decide(&rule_sets, complete, true)?;
             self.show();
             sleep(RETRY_INTERVAL).await;
             return Ok(());
@@ -134,7 +138,7 @@ impl<'a> OperationWait<'a> {
         // Custom resources alone decide the goals that are possible with them.
         let completeness = (source.served == Served::Live).then(|| source.completeness());
         let sees_all = source.namespaces.is_none() || self.filters.namespace.is_some();
-        self.decide(server, completeness, sees_all).await?;
+        self.decide(&rule_sets, completeness, sees_all)?;
         self.follow(&source, listed).await
     }
 
@@ -208,9 +212,9 @@ impl<'a> OperationWait<'a> {
     /// Ends the wait if the state that was just read proves that it must end. `completeness` is that
     /// of the list. None if the rule sets do not matter. `sees_all` is true if the user may list the
     /// selected operations in all namespaces.
-    async fn decide(
+    fn decide(
         &mut self,
-        server: &ApiClient,
+        rule_sets: &Result<RuleSets, Problem>,
         completeness: Option<ListCompleteness>,
         sees_all: bool,
     ) -> Step {
@@ -219,7 +223,7 @@ impl<'a> OperationWait<'a> {
         let is_busy = self.state.active().next().is_some();
         if let Some(completeness) = completeness.filter(|_| !is_busy) {
             let ignored = &self.args.ignored;
-            check_rule_sets(server, &self.filters, &completeness, ignored).await?;
+            check_rule_sets(rule_sets.as_ref(), &self.filters, &completeness, ignored)?;
         }
         let checks_once = self.args.checks_once();
         if !(sees_all || is_busy && checks_once) {

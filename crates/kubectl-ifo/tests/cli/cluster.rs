@@ -9,6 +9,7 @@ use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use futures::StreamExt as _;
+use ifo_api::completeness::{IGNORED_HEADER, Incomplete};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ pub struct Cluster {
     pub kind: [String; 3],
     /// The header `ifo-incomplete` of lists of operations. If it is null, lists state that they are
     /// complete.
-    pub incomplete: Value,
+    pub incomplete: Option<Incomplete>,
     /// False if lists do not state whether they are complete.
     pub states_completeness: bool,
     /// The events of each watch of operations.
@@ -57,7 +58,7 @@ impl Default for Cluster {
             nodes: vec![json!("worker-3"), json!("worker-4")],
             pods: Vec::new(),
             kind: ["VirtualMachine", "virtualmachines", "vm"].map(str::to_owned),
-            incomplete: Value::Null,
+            incomplete: None,
             states_completeness: true,
             events: Vec::new(),
             answers: BTreeMap::new(),
@@ -278,7 +279,7 @@ impl Cluster {
                     && is_selected(it, &parameter(request, "fieldSelector"))
                     && has_labels(it, &parameter(request, "labelSelector"))
             });
-            return self.list(&items);
+            return self.list(request, &items);
         }
         let (list, name) = whole.rsplit_once('/').unwrap_or_default();
         let found = self.objects(list).unwrap_or_default();
@@ -293,18 +294,35 @@ impl Cluster {
         }
     }
 
-    fn list(&self, items: &[Value]) -> Response {
+    fn list(&self, request: &Request, items: &[Value]) -> Response {
         let mut answer = list_response(items, "");
         let headers = answer.headers_mut();
-        if !self.states_completeness || !self.incomplete.is_null() {
+        let incomplete = self.incomplete.clone();
+        let incomplete = incomplete.and_then(|it| without_ignored(it, request));
+        if !self.states_completeness || incomplete.is_some() {
             headers.remove("ifo-complete");
         }
-        if !self.incomplete.is_null() {
-            let reason = HeaderValue::from_bytes(self.incomplete.to_string().as_bytes());
+        if let Some(incomplete) = incomplete {
+            let reason = serde_json::to_string(&incomplete).expect("a reason is JSON");
+            let reason = HeaderValue::from_bytes(reason.as_bytes());
             headers.insert("ifo-incomplete", reason.expect("a header"));
         }
         answer
     }
+}
+
+/// Removes the rule sets that the request ignores. Returns None if no other is left.
+fn without_ignored(incomplete: Incomplete, request: &Request) -> Option<Incomplete> {
+    let Incomplete::NotWorking(mut sets) = incomplete else {
+        return Some(incomplete);
+    };
+    let header = request.headers().get(IGNORED_HEADER);
+    let ignored = header.map_or("", |it| it.to_str().expect("names are ASCII"));
+    let named = sets.named.len();
+    sets.named
+        .retain(|it| !ignored.split(',').any(|name| name == it.name));
+    sets.count -= named - sets.named.len();
+    (sets.count > 0).then_some(Incomplete::NotWorking(sets))
 }
 
 /// Returns the discovery document of the API version at `path`, which has the kind of operations.

@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, Contents, contents, operation_at};
 use super::{Events, Ui, objects};
+use ifo_api::completeness::Incomplete;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -108,7 +109,7 @@ fn a_refused_kind_is_a_warning() {
 fn a_gap_in_detection_is_an_event_while_operations_run() {
     let cluster = Cluster::start(Contents {
         operations: vec![operation_at(1, "7")],
-        incomplete: "noRuleSets".into(),
+        incomplete: Some(Incomplete::NoRuleSets),
         ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
@@ -122,7 +123,7 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
     assert!(gap["message"].to_string().contains(why), "{begun}");
     assert!(gap["from"].is_string() && gap["to"].is_null(), "{begun}");
 
-    cluster.set(|it| it.incomplete = Value::Null);
+    cluster.set(|it| it.incomplete = None);
     // The next event is the end of the gap. The tab does not get its objects again.
     let (name, ended) = events.next();
     assert_eq!((name.as_str(), &ended["warnings"]), ("state", &json!([])));
