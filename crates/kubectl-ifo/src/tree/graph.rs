@@ -15,7 +15,6 @@ use crate::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use ifo_client::offline_kinds::group;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use std::collections::HashMap;
 use std::iter::successors;
 
