@@ -44,14 +44,14 @@ pub fn routes(objects: ObjectStore) -> Router {
         .with_state(objects)
 }
 
-type FieldText = for<'a> fn(&'a DynamicObject) -> Option<&'a str>;
+type PodField = for<'a> fn(&'a DynamicObject) -> Option<&'a str>;
 
 fn resource(
     info: ResourceInfo,
     objects: &ObjectStore,
     columns: &'static [Column<DemoModel>],
 ) -> Resource<DemoModel> {
-    let field = |path, text: FieldText| (path, SelectableField::Text(text));
+    let field = |path, text: PodField| (path, SelectableField::Text(text));
     let fields = match info.kind {
         "Pod" => vec![
             field("spec.nodeName", |it| it.data["spec"]["nodeName"].as_str()),

@@ -171,8 +171,9 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, Stri
         if text.contains("budget breached: Nodes") {
             return (u64::MAX, too_much_memory());
         }
+        let text = text.trim_start_matches("error: ");
         let line = error.location().map_or(0, |at| at.line());
-        (line, text.trim_start_matches("error: ").to_owned())
+        (line, text.replacen(" column ", ", column ", 1))
     })
 }
 
@@ -206,13 +207,14 @@ fn append_object(json: Value, objects: &mut Vec<Object>) -> Result<(), String> {
         return Err("not an object".into());
     }
     let kind = text(&json, "/kind").ok_or("kind is missing")?;
+    let api_version = text(&json, "/apiVersion").ok_or("apiVersion is missing")?;
     let name = text(&json, "/metadata/name");
     let name = name.ok_or_else(|| format!("{kind} without metadata.name"))?;
     if objects.len() >= MAX_OBJECTS {
         return Err(format!("more than {MAX_OBJECTS} objects in one file"));
     }
     objects.push(Object {
-        api_version: text(&json, "/apiVersion").ok_or("apiVersion is missing")?,
+        api_version,
         kind,
         namespace: text(&json, "/metadata/namespace"),
         name,
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn errors_are_reported_with_their_position() {
         for (text, expected) in [
-            ("a: b\nc: [", "line "),
+            ("a: b\nc: [", "line 2, column 4: unclosed bracket"),
             (
                 "apiVersion: v1\nkind: Pod\n---\napiVersion: v1\n",
                 "document 1: Pod without metadata",

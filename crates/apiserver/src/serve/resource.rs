@@ -30,8 +30,6 @@ pub struct ResourceInfo {
     pub verbs: &'static [&'static str],
     /// The short names of the resource in kubectl.
     pub short_names: &'static [&'static str],
-    /// The categories of the resource in kubectl, such as `all`.
-    pub categories: &'static [&'static str],
 }
 
 /// Allows selectors for all label keys.
@@ -58,7 +56,6 @@ impl ResourceInfo {
             namespaced: true,
             verbs: &["get", "list", "watch"],
             short_names: &[],
-            categories: &[],
         }
     }
 

@@ -90,7 +90,7 @@ impl<M: Model> Encoder<'_, M> {
         out.extend_from_slice(b"],\"object\":");
     }
 
-    /// Encodes the start of a list, up to its first item.
+    /// Encodes the start of a list, up to its first item. The list ends with `]}`.
     pub fn list_head(&self, meta: &ListMeta, with_columns: bool, out: &mut Vec<u8>) {
         let info = &self.resource.info;
         let (kind, api_version) = match self.form {
@@ -111,11 +111,6 @@ impl<M: Model> Encoder<'_, M> {
         let columns = with_columns.then_some(self.resource.columns);
         serde_json::to_writer(&mut *out, &columns).expect("writing to a Vec cannot fail");
         out.extend_from_slice(b",\"rows\":[");
-    }
-
-    /// Encodes the end of a list.
-    pub fn list_tail(out: &mut Vec<u8>) {
-        out.extend_from_slice(b"]}\n");
     }
 
     /// Encodes a watch event.

@@ -8,7 +8,7 @@
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::AbortableExchange;
-use super::settings::{has_too_large_headers, http_settings, refusal_of_path, set_socket_options};
+use super::settings::{http_settings, refusal, set_socket_options};
 use super::websocket::EventSocket;
 use crate::auth::PeerCertificates;
 use crate::serve::request_log::ClientAddress;
@@ -126,9 +126,7 @@ impl RequestHandler {
         mut request: Request<Incoming>,
     ) -> Result<Response, Infallible> {
         let in_flight = RequestInFlight::of(&self.client);
-        let has_too_large_headers = has_too_large_headers(&request);
-        let refusal = has_too_large_headers.then_some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-        if let Some(refusal) = refusal.or_else(|| refusal_of_path(&request)) {
+        if let Some(refusal) = refusal(&request) {
             return Ok(in_flight.until_sent(refusal.into_response()));
         }
         let is_head = request.method() == Method::HEAD;

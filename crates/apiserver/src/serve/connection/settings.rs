@@ -91,27 +91,26 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns true if the headers and the URL have more than [`MAX_HEADER_BYTES`]. As in HTTP/2, each
-/// header counts 32 additional bytes. For HTTP/2, the library h2 has compared the size with the
-/// limit already. For HTTP/1.1, hyper accepts some requests above the limit.
-pub(super) fn has_too_large_headers<B>(request: &Request<B>) -> bool {
-    let headers = request.headers().iter();
-    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);
-    let path = request.uri().path_and_query();
-    headers.sum::<usize>() + path.map_or(0, |path| path.as_str().len()) > MAX_HEADER_BYTES as usize
-}
-
-/// Returns the refusal of a request whose path cannot be processed: it is no path from the root, or
-/// with its query longer than the crate `http` allows. Without this check, the layer that removes
-/// slashes at the end of a path would panic.
-pub(super) fn refusal_of_path<B>(request: &Request<B>) -> Option<StatusCode> {
+/// Returns the refusal of a request that cannot be processed:
+///
+/// - The headers and the URL have more than [`MAX_HEADER_BYTES`]. As in HTTP/2, each header counts 32
+///   additional bytes. For HTTP/2, the library h2 has compared the size with the limit already. For
+///   HTTP/1.1, hyper accepts some requests above the limit.
+/// - The path is no path from the root, or with its query longer than the crate `http` allows. Without
+///   this check, the layer that removes slashes at the end of a path would panic.
+pub(super) fn refusal<B>(request: &Request<B>) -> Option<StatusCode> {
     /// `http::uri` refuses a text of 65,535 bytes.
     const MAX_PATH_BYTES: usize = 65_533;
+    let headers = request.headers().iter();
+    let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);
     let path = request.uri().path_and_query().map_or("", |it| it.as_str());
-    if !path.starts_with('/') {
-        return Some(StatusCode::BAD_REQUEST);
+    if headers.sum::<usize>() + path.len() > MAX_HEADER_BYTES as usize {
+        Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE)
+    } else if !path.starts_with('/') {
+        Some(StatusCode::BAD_REQUEST)
+    } else {
+        (path.len() > MAX_PATH_BYTES).then_some(StatusCode::URI_TOO_LONG)
     }
-    (path.len() > MAX_PATH_BYTES).then_some(StatusCode::URI_TOO_LONG)
 }
 
 #[cfg(test)]
@@ -121,16 +120,16 @@ mod tests {
 
     #[test]
     fn paths_that_cannot_be_processed_are_refused() {
-        let refusal = |path: String| {
+        let of_path = |path: String| {
             let mut parts = http::uri::Parts::default();
             parts.path_and_query = Some(path.parse().expect("http accepts the path"));
             let mut request = Request::new(());
             *request.uri_mut() = Uri::from_parts(parts).expect("the path is complete");
-            refusal_of_path(&request)
+            refusal(&request)
         };
         let long = |first: &str| format!("{first}{}", "a".repeat(65_534 - first.len()));
-        assert_eq!(refusal("/apis?a".to_owned()), None);
-        assert_eq!(refusal(long("?")), Some(StatusCode::BAD_REQUEST));
-        assert_eq!(refusal(long("/?")), Some(StatusCode::URI_TOO_LONG));
+        assert_eq!(of_path("/apis?a".to_owned()), None);
+        assert_eq!(of_path(long("?")), Some(StatusCode::BAD_REQUEST));
+        assert_eq!(of_path(long("/?")), Some(StatusCode::URI_TOO_LONG));
     }
 }

@@ -157,14 +157,11 @@ fn aggregate((name, versions): &Group<'_>) -> Value {
     json!({"metadata": {"name": name}, "versions": versions.collect::<Vec<_>>()})
 }
 
-/// Adds the verbs, the short names and the categories.
+/// Adds the verbs and the short names.
 fn with_names(mut description: Value, resource: &ResourceInfo) -> Value {
     description["verbs"] = json!(resource.verbs);
     if !resource.short_names.is_empty() {
         description["shortNames"] = json!(resource.short_names);
-    }
-    if !resource.categories.is_empty() {
-        description["categories"] = json!(resource.categories);
     }
     description
 }

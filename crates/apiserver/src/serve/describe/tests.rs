@@ -13,7 +13,6 @@ use tower::ServiceExt as _;
 
 const NOTES: ResourceInfo = ResourceInfo {
     short_names: &["no"],
-    categories: &["all"],
     ..ResourceInfo::namespaced(("example.com", "v1"), "notes", "Note")
 };
 
@@ -76,7 +75,7 @@ async fn a_client_that_has_the_document_gets_a_304() {
 #[tokio::test]
 async fn plain_and_aggregated_discovery_have_the_names_of_a_resource() {
     let names = json!({
-        "verbs": ["get", "list", "watch"], "shortNames": ["no"], "categories": ["all"],
+        "verbs": ["get", "list", "watch"], "shortNames": ["no"],
     });
     let (_, _, plain) = get("/apis/example.com/v1", &[]).await;
     let (_, _, aggregated) = get("/apis", &[("accept", V2)]).await;

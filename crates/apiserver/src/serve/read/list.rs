@@ -256,7 +256,7 @@ impl<M: Model> Iterator for Chunks<M> {
         }
         while out.len() < CHUNK {
             let Some(entry) = self.entries.next() else {
-                Encoder::<M>::list_tail(&mut out);
+                out.extend_from_slice(b"]}\n");
                 self.is_done = true;
                 break;
             };
