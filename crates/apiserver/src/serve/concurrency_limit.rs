@@ -97,8 +97,13 @@ pub struct RequestSlot {
 }
 
 impl ConcurrencyLimit {
-    /// Creates a limit. All slots are free.
-    pub fn new(what: &'static str, total: usize, per_client: usize) -> Arc<Self> {
+    /// Creates a limit for all clients together. All slots are free.
+    pub fn new(what: &'static str, total: usize) -> Arc<Self> {
+        Self::with_clients(what, total, usize::MAX)
+    }
+
+    /// Creates a limit for all clients together, and for each client.
+    pub fn with_clients(what: &'static str, total: usize, per_client: usize) -> Arc<Self> {
         Arc::new(Self {
             what,
             total,
@@ -172,7 +177,7 @@ mod tests {
     }
 
     fn watches(total: usize, per_client: usize) -> Arc<ConcurrencyLimit> {
-        ConcurrencyLimit::new("watches (--max)", total, per_client)
+        ConcurrencyLimit::with_clients("watches (--max)", total, per_client)
     }
 
     /// Takes slots until the limit refuses one. Returns the slots and the refusal.

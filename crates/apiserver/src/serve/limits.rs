@@ -94,12 +94,8 @@ impl LoadLimits {
     pub fn new(limits: &Limits) -> Self {
         Self {
             token_reviews: Semaphore::new(MAX_AUTHENTICATING),
-            requests: ConcurrencyLimit::new(
-                "requests (--max-requests-inflight)",
-                limits.requests,
-                usize::MAX,
-            ),
-            watches: ConcurrencyLimit::new(
+            requests: ConcurrencyLimit::new("requests (--max-requests-inflight)", limits.requests),
+            watches: ConcurrencyLimit::with_clients(
                 "watches (--max-watches, --max-watches-per-user)",
                 limits.watches,
                 limits.watches_per_user,
@@ -107,13 +103,8 @@ impl LoadLimits {
             websockets: ConcurrencyLimit::new(
                 "watches over WebSocket (a quarter of --max-connections)",
                 limits.connections / WEBSOCKET_SHARE,
-                usize::MAX,
             ),
-            replicas: ConcurrencyLimit::new(
-                "requests of replicas",
-                MAX_REPLICA_REQUESTS,
-                usize::MAX,
-            ),
+            replicas: ConcurrencyLimit::new("requests of replicas", MAX_REPLICA_REQUESTS),
             small_answers: [MAX_SMALL_ANSWERS, MAX_FRONT_PROXY_ANSWERS]
                 .map(|most| Arc::new(Semaphore::new(most))),
         }

@@ -55,17 +55,10 @@ fn key_in_token<M: Model>(entry: &Entry<M>) -> String {
 }
 
 impl ContinueToken {
-    fn new(rv: i64, start: String) -> Self {
-        Self {
-            v: TOKEN_VERSION.to_owned(),
-            rv,
-            start,
-        }
-    }
-
-    fn encode(&self) -> String {
-        let json = serde_json::to_vec(self).expect("a token can always be encoded");
-        URL_SAFE_NO_PAD.encode(json)
+    fn encoded(rv: i64, start: String) -> String {
+        let v = TOKEN_VERSION.to_owned();
+        let json = serde_json::to_vec(&Self { v, rv, start });
+        URL_SAFE_NO_PAD.encode(json.expect("a token can always be encoded"))
     }
 
     fn decode(text: &str) -> Result<Self, ErrorStatus> {
@@ -157,9 +150,10 @@ pub async fn list<M: Model>(
     let (rv, mut entries) = reader
         .list(&scope, range.version)
         .map_err(|_| match &range.token {
-            Some(token) => ErrorStatus::continue_token_too_old(
-                ContinueToken::new(-1, token.start.clone()).encode(),
-            ),
+            Some(token) => {
+                let next = ContinueToken::encoded(-1, token.start.clone());
+                ErrorStatus::continue_token_too_old(next)
+            }
             None => ErrorStatus::list_too_old(),
         })?;
     entries = visible_objects(user, &scope, rv, entries).await?;
@@ -182,7 +176,7 @@ pub async fn list<M: Model>(
             .expect("a limit is positive, so the page is not empty");
         let version = i64::try_from(rv.0).unwrap_or(i64::MAX);
         let start = format!("{}\0", key_in_token(last));
-        meta.continue_ = Some(ContinueToken::new(version, start).encode());
+        meta.continue_ = Some(ContinueToken::encoded(version, start));
     }
     let mut chunks = Chunks {
         resource: Arc::clone(resource),
