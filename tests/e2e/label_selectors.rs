@@ -47,6 +47,7 @@ fn selectors(cluster: &Cluster) -> Vec<String> {
     let selector = |event: Value| {
         let uri = text(&event, "/requestURI");
         let (_, selector) = uri.split_once("labelSelector=").unwrap_or_default();
+        let selector = selector.split('&').next().unwrap_or_default();
         let mut parts: Vec<&str> = selector.split("%2C").collect();
         parts.sort_unstable();
         parts.join(",")

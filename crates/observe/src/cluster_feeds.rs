@@ -11,7 +11,9 @@ use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
 use kube::core::{DynamicObject, Request};
 use kube::{Api, Resource as _};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
 /// Lists and watches the resources of a cluster.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ impl ClusterFeed {
         Self {
             connection,
             retry_interval,
-            large_objects: LargeObjects::default(),
+            large_objects: Arc::new(Semaphore::new(1)),
         }
     }
 }

@@ -12,7 +12,7 @@
 //! - A feed does not panic on any input.
 //! - The memory of a feed is limited. The feed reads the next event after its consumer has taken
 //!   the previous event. Only one feed of a cluster at a time holds a large object (more than
-//!   64 KiB).
+//!   64 KiB) or a page of a list.
 
 mod cluster_feeds;
 mod connection;
@@ -83,13 +83,10 @@ pub enum Raw {
 pub enum GapReason {
     /// The kube-apiserver has refused the request.
     Refused {
-        /// The HTTP status code, or the code of the Status object in an ERROR event. For a 422,
-        /// the value is 400.
+        /// The code of the Status object in the answer or in an ERROR event.
         code: u16,
         /// For 401, 403, 404, 429, 503 and 504: the message of the kube-apiserver. For other codes:
-        /// the standard text of the code, because the message may quote an object. If the names in
-        /// the [`Source`] are not valid in a path, this server sends no request, and writes the
-        /// message of the 404 itself.
+        /// the standard text of the code, because the message may quote an object.
         message: String,
     },
     /// There was no answer, the connection broke, or the watch ended too early. The value is the

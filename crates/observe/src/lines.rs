@@ -29,23 +29,8 @@ pub(super) const SMALL_OBJECT: usize = 64 << 10;
 /// time, the watch or list fails, and the next feed gets the permit.
 pub(super) const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The permit for large objects and for pages. tokio's semaphore gives it to the waiters in order.
-#[derive(Clone, Debug)]
-pub(super) struct LargeObjects(Arc<Semaphore>);
-
-impl Default for LargeObjects {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(1)))
-    }
-}
-
-impl LargeObjects {
-    /// Waits until the caller may hold a large object or a page.
-    pub(super) async fn permit(&self) -> OwnedSemaphorePermit {
-        let permit = self.0.clone().acquire_owned().await;
-        permit.expect("the semaphore is never closed")
-    }
-}
+/// The only permit for large objects and for pages. tokio's semaphore gives it to the waiters in order.
+pub(super) type LargeObjects = Arc<Semaphore>;
 
 /// The result of waiting for a line.
 #[derive(Debug, PartialEq, Eq)]
@@ -101,7 +86,8 @@ impl<B: AsyncBufRead + Unpin> Lines<B> {
                 return Err(InvalidData::TooLarge.into());
             }
             if searched > SMALL_OBJECT && self.permit.is_none() {
-                self.permit = Some(self.large_objects.permit().await);
+                // The semaphore is never closed.
+                self.permit = self.large_objects.clone().acquire_owned().await.ok();
                 until = Instant::now() + LARGE_OBJECT_TIMEOUT;
             }
             let frame = match timeout_at(until, self.body.fill_buf()).await {
@@ -136,7 +122,7 @@ mod tests {
 
     fn lines(frames: Vec<Bytes>) -> Lines<impl AsyncBufRead + Unpin> {
         let frames = stream::iter(frames.into_iter().map(Ok::<_, io::Error>));
-        Lines::new(frames.into_async_read(), LargeObjects::default())
+        Lines::new(frames.into_async_read(), Arc::new(Semaphore::new(1)))
     }
 
     async fn read_all(frames: Vec<Bytes>) -> (Vec<Bytes>, Result<NextLine, Failure>) {
@@ -188,7 +174,7 @@ mod tests {
                 Some((Ok::<_, io::Error>(Bytes::from_static(drop.as_bytes())), ()))
             });
             let body = dripping.boxed().into_async_read();
-            let mut lines = Lines::new(body, LargeObjects::default());
+            let mut lines = Lines::new(body, Arc::new(Semaphore::new(1)));
             let began = Instant::now();
             assert_eq!(
                 lines.next(LINE_TIMEOUT).await,

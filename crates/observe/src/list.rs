@@ -66,7 +66,7 @@ impl WatchTask {
         body: Body,
         has_begun: &mut bool,
     ) -> Result<(String, Option<String>), Failure> {
-        let _permit = self.large_objects.permit().await;
+        let _permit = self.large_objects.clone().acquire_owned().await;
         let page = match read(body).await {
             Ok(page) => page,
             Err(failure) => {

@@ -4,7 +4,7 @@ use super::{GapReason, InvalidData};
 use http::StatusCode;
 use ifo_api::Gvr;
 use ifo_client::error_text::chain;
-use kube::core::{ApiResource, Status};
+use kube::core::{ApiResource, GroupVersionKind, Status};
 
 /// Maximum number of characters of an error message in conditions and logs. A longer message is
 /// cut off.
@@ -79,13 +79,9 @@ pub(super) fn unreachable(why: impl Into<String>) -> Failure {
 
 /// Returns kube's description of a target.
 pub(super) fn resource(target: &Gvr) -> ApiResource {
-    ApiResource {
-        group: target.group.clone(),
-        version: target.version.clone(),
-        api_version: target.api_version(),
-        kind: String::new(),
-        plural: target.resource.clone(),
-    }
+    // A path contains no kind.
+    let kind = GroupVersionKind::gvk(&target.group, &target.version, "");
+    ApiResource::from_gvk_with_plural(&kind, &target.resource)
 }
 
 #[cfg(test)]
