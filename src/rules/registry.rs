@@ -57,40 +57,39 @@ impl Registry {
         } = object;
         let name = metadata.name.unwrap_or_default();
         self.unreadable.remove(&name);
-        let has_same_uid = |known: &&mut RegisteredRuleSet| known.uid == metadata.uid;
-        if let Some(known) = self.rule_sets.get_mut(&name).filter(has_same_uid) {
-            known.generation = metadata.generation;
-            known.unknown_fields = unknown_fields;
-            if let version @ Some(_) = metadata.resource_version {
-                known
-                    .cluster_status
-                    .record(version, status.unwrap_or_default());
-            }
-            if *known.spec == spec {
-                return;
-            }
-            known.spec = Arc::new(spec);
+        let is_other = |known: &RegisteredRuleSet| known.uid != metadata.uid;
+        if self.rule_sets.get(&name).is_some_and(is_other) {
+            self.remove(&name);
+        }
+        self.targets
+            .entry(Arc::new(spec.target.clone()))
+            .or_default();
+        let (spec, version) = (Arc::new(spec), metadata.resource_version);
+        let status = status.unwrap_or_default();
+        let known = self.rule_sets.entry(name);
+        let known = known.or_insert_with(|| RegisteredRuleSet {
+            uid: metadata.uid,
+            generation: None,
+            spec: spec.clone(),
+            arrived: self.compilations,
+            compiled: None,
+            in_use: None,
+            unknown_fields: Vec::new(),
+            cluster_status: KnownStatus {
+                version: version.clone(),
+                status: status.clone(),
+            },
+        });
+        known.generation = metadata.generation;
+        known.unknown_fields = unknown_fields;
+        if version.is_some() {
+            known.cluster_status.record(version, status);
+        }
+        if known.spec != spec {
+            known.spec = spec;
             known.arrived = self.compilations;
             known.compiled = None;
-        } else {
-            self.remove(&name);
-            let known = RegisteredRuleSet {
-                uid: metadata.uid,
-                generation: metadata.generation,
-                spec: Arc::new(spec),
-                arrived: self.compilations,
-                compiled: None,
-                in_use: None,
-                unknown_fields,
-                cluster_status: KnownStatus {
-                    version: metadata.resource_version,
-                    status: status.unwrap_or_default(),
-                },
-            };
-            self.rule_sets.insert(name.clone(), known);
         }
-        let target = self.rule_sets[&name].spec.target.clone();
-        self.targets.entry(Arc::new(target)).or_default();
     }
 
     /// Returns the name and the spec of the rule set that must be compiled next. A spec never waits
