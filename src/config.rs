@@ -10,7 +10,7 @@ pub use flags::{Common, Demo, Persistence, Serve, Visibility};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
-use flags::{Cli, CliCommand, DemoFlags, ServeFlags};
+use flags::{Cli, CliCommand};
 use std::ffi::OsString;
 
 /// The environment variables that set the value of a flag. The name of a flag is the name of its
@@ -101,20 +101,23 @@ impl Config {
         } else {
             add_if_missing("--persistence", env("PERSISTENCE"));
         }
-        let cli = Cli::try_parse_from(args)?;
-        let (mut common, mode) = match cli.command {
-            Some(CliCommand::Demo(DemoFlags { demo, common })) => (common, Mode::Demo(demo)),
-            None => {
-                let ServeFlags { mut serve, common } = cli.serve;
-                serve.pod_uid = env("POD_UID");
-                let ip = |value: String| {
-                    let accepted = "expected an IP address";
-                    (value.parse()).map_err(|_| invalid("POD_IP", &value, accepted))
-                };
-                serve.pod_ip = env("POD_IP").map(ip).transpose()?;
-                check_election(&serve)?;
-                (common, Mode::Serve(Box::new(serve)))
-            }
+        let Cli {
+            command,
+            mut serve,
+            mut common,
+        } = Cli::try_parse_from(args)?;
+        let mode = if let Some(CliCommand::Demo { demo, common: own }) = command {
+            common = *own;
+            Mode::Demo(demo)
+        } else {
+            serve.pod_uid = env("POD_UID");
+            let ip = |value: String| {
+                let name = format!("POD_IP={value:?}");
+                (value.parse()).map_err(|_| invalid(&name, "expected an IP address"))
+            };
+            serve.pod_ip = env("POD_IP").map(ip).transpose()?;
+            check_election(&serve)?;
+            Mode::Serve(Box::new(serve))
         };
         common.log_filter = env("RUST_LOG");
         common.version = env("OPERATOR_VERSION").unwrap_or(env!("CARGO_PKG_VERSION").to_owned());
@@ -123,23 +126,16 @@ impl Config {
 }
 
 fn check_election(serve: &Serve) -> Result<(), clap::Error> {
-    if let Err((flag, accepted)) = serve.timing().check() {
-        let timing = serve.timing();
-        let value = match flag {
-            "--leader-elect-lease-duration" => timing.lease_duration,
-            "--leader-elect-renew-deadline" => timing.renew_deadline,
-            _ => timing.retry_period,
-        };
-        return Err(invalid(flag, &format!("{value:?}"), accepted));
-    }
+    let timing = serve.timing().check();
+    timing.map_err(|(flag, accepted)| invalid(flag, accepted))?;
     if serve.leader_elect && serve.advertise_address.is_none() && serve.pod_ip.is_none() {
         let accepted = "--leader-elect needs this flag or the environment variable POD_IP";
-        return Err(invalid("--advertise-address", "", accepted));
+        return Err(invalid("--advertise-address", accepted));
     }
     Ok(())
 }
 
-fn invalid(name: &str, value: &str, accepted: &str) -> clap::Error {
-    let message = format!("{name}={value:?} is not valid: {accepted}");
+fn invalid(name: &str, accepted: &str) -> clap::Error {
+    let message = format!("{name} is not valid: {accepted}");
     Cli::command().error(ErrorKind::ValueValidation, message)
 }

@@ -32,29 +32,20 @@ pub(super) struct Cli {
     #[command(subcommand)]
     pub(super) command: Option<CliCommand>,
     #[command(flatten)]
-    pub(super) serve: ServeFlags,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum CliCommand {
-    /// Serves built-in scenes or a folder of manifests on loopback; needs no cluster.
-    Demo(DemoFlags),
-}
-
-#[derive(Debug, Args)]
-pub(super) struct ServeFlags {
-    #[command(flatten)]
     pub(super) serve: Serve,
     #[command(flatten)]
     pub(super) common: Common,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct DemoFlags {
-    #[command(flatten)]
-    pub(super) demo: Demo,
-    #[command(flatten)]
-    pub(super) common: Common,
+#[derive(Debug, Subcommand)]
+pub(super) enum CliCommand {
+    /// Serves built-in scenes or a folder of manifests on loopback; needs no cluster.
+    Demo {
+        #[command(flatten)]
+        demo: Demo,
+        #[command(flatten)]
+        common: Box<Common>,
+    },
 }
 
 /// The settings that do not depend on the mode.
@@ -257,6 +248,7 @@ pub enum Visibility {
 
 /// The settings of the demo.
 #[derive(Args, Clone, Debug)]
+#[group(skip)]
 pub struct Demo {
     /// Folder of manifests to evaluate instead of the built-in scenes; changes of its files are followed
     #[arg(long, value_name = "DIR")]
