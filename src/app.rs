@@ -24,13 +24,13 @@ use crate::tracker_task::ReadGaps;
 use aggregated_apiserver::serve::{self, AnyResource, Connections, Readiness, ServerParameters};
 use anyhow::bail;
 use axum::Router;
-use futures::future::BoxFuture;
 use ifo_api::Text;
 use ifo_engine::track::SharedBaselines;
 use server_pipeline::{BeginTerm, PipelineThread, ServerPipeline};
 use std::sync::Arc;
 use std::time::Duration;
 use tasks::Tasks;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -55,18 +55,17 @@ const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 /// - The start fails.
 /// - A task ends before the shutdown.
 /// - A second signal interrupts the delay after SIGTERM (`UNREADY_PERIOD`).
-pub async fn run(config: Config, signals: Signals) -> anyhow::Result<()> {
+pub async fn run(config: Config, mut signals: Signals) -> anyhow::Result<()> {
     match config.mode {
-        Mode::Serve(serve) => cluster::run(config.common, *serve, signals).await,
+        Mode::Serve(serve) => {
+            let starting = cluster::start(config.common, *serve);
+            match signals.unless_stopped(starting).await? {
+                Some(app) => app.until_stopped(signals).await,
+                None => Ok(()),
+            }
+        }
         Mode::Demo(demo) => demo::run(config.common, demo, signals).await,
     }
-}
-
-/// A started server that does not accept connections yet.
-struct Started {
-    app: App,
-    /// The future that accepts connections until the shutdown.
-    listening: BoxFuture<'static, ()>,
 }
 
 /// The settings and the state that the server shares with its pipeline, in each role of this replica.
@@ -265,15 +264,18 @@ impl App {
         serve::router(server, served.chain(more.0))
     }
 
+    /// Accepts connections until the shutdown.
+    fn listen(&mut self, listener: TcpListener, tls: rustls::ServerConfig, router: Router) {
+        let (connections, shutdown) = (self.connections.clone(), self.shutdown.clone());
+        let tls = Arc::new(tls);
+        let listening = serve::listen::serve(listener, tls, router, connections, shutdown);
+        self.tasks.start_finishing("listener", listening);
+    }
+
     /// Waits until a signal arrives or a task ends too early. Then finishes the open requests and
     /// stops the server. Returns an error if a task ended too early, or if a second signal
     /// interrupts the delay after SIGTERM.
-    async fn until_stopped(
-        mut self,
-        listening: impl Future<Output = ()> + Send + 'static,
-        mut signals: Signals,
-    ) -> anyhow::Result<()> {
-        let mut listening = tokio::spawn(listening);
+    async fn until_stopped(mut self, mut signals: Signals) -> anyhow::Result<()> {
         let early = tokio::select! {
             signal = signals.next() => {
                 self.shared.readiness.drain();
@@ -290,17 +292,12 @@ impl App {
                 None
             }
             ended = self.tasks.next_ended() => Some(ended),
-            _ = &mut listening => Some("listener"),
         };
         self.shared.readiness.drain();
         self.shutdown.cancel();
         self.shared.replica_status.end_streams(false);
-        let drained = async {
-            let _ = (&mut listening).await;
-            self.tasks.finish().await;
-        };
         tokio::select! {
-            () = drained => {}
+            () = self.tasks.finish() => {}
             _ = signals.next() => {}
         }
         match early {

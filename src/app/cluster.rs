@@ -13,7 +13,7 @@ use self::registration::API_SERVICE;
 use super::leader_term::keep_readiness;
 use super::listener::bind;
 use super::server_pipeline::BeginTerm;
-use super::{Access, App, Signals, Started};
+use super::{Access, App};
 use crate::config::{Common, Serve, Visibility};
 use crate::index::Writer;
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
@@ -22,7 +22,6 @@ use crate::resources::SharedShortNames;
 use aggregated_apiserver::auth::{
     AuthenticationConfig, Authorize, ClusterAuthenticator, ClusterAuthorizer, Peers,
 };
-use aggregated_apiserver::serve;
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::FutureExt as _;
@@ -42,17 +41,8 @@ const LEASE_NAME: &str = "ifo-apiserver";
 /// read within this time, the start fails.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-pub(super) async fn run(common: Common, serve: Serve, mut signals: Signals) -> anyhow::Result<()> {
-    let starting = start(common, serve);
-    match signals.unless_stopped(starting).await? {
-        Some(Started { app, listening }) => app.until_stopped(listening, signals).await,
-        None => Ok(()),
-    }
-}
-
-/// Binds the listener and starts all tasks. The listener accepts no connections before the caller
-/// polls [`Started::listening`].
-async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
+/// Binds the listener and starts all tasks.
+pub(super) async fn start(common: Common, serve: Serve) -> anyhow::Result<App> {
     let options = ConnectOptions {
         kubeconfig: serve.kubeconfig.clone(),
         api_timeout: common.api_timeout,
@@ -68,13 +58,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
     let short_names = keep_short_names(client.clone(), app.short_names_of_kinds.clone());
     app.tasks.start("short names", short_names);
     let router = app.router(access, Default::default(), serve.gate_webhook);
-    let listening = serve::listen::serve(
-        listener,
-        Arc::new(tls),
-        router,
-        app.connections.clone(),
-        app.shutdown.clone(),
-    );
+    app.listen(listener, tls, router);
     if let Some(file) = &serve.port_file {
         write_port(file, address.port())?;
     }
@@ -93,10 +77,7 @@ async fn start(common: Common, serve: Serve) -> anyhow::Result<Started> {
         }
         None => app.lead(writer, begin_term),
     }
-    Ok(Started {
-        app,
-        listening: listening.boxed(),
-    })
+    Ok(app)
 }
 
 /// Returns the credentials with which this replica authenticates to other replicas. None for a

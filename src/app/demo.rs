@@ -5,7 +5,7 @@
 use super::cluster::rule_sets;
 use super::leader_term::{LeaderTerm, PipelineInput};
 use super::listener::bind;
-use super::{Access, App, Components, Signals, Started};
+use super::{Access, App, Components, Signals};
 use crate::config::{Common, Demo};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
@@ -14,7 +14,7 @@ use crate::demo::{
 };
 use aggregated_apiserver::auth::client_certificate_verifier;
 use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettings};
-use aggregated_apiserver::serve::{self, ResourceInfo};
+use aggregated_apiserver::serve::ResourceInfo;
 use futures::FutureExt;
 use ifo_api::Resolution;
 use std::net::Ipv4Addr;
@@ -34,8 +34,7 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
         .unwrap_or_else(|_| config.kubeconfig_out.clone());
     let objects = config.objects.clone();
     let starting = start(common, config);
-    let Some((Started { app, listening }, kubeconfig)) = signals.unless_stopped(starting).await?
-    else {
+    let Some((app, kubeconfig)) = signals.unless_stopped(starting).await? else {
         return Ok(());
     };
     // The demo writes the kubeconfig only after the start. So if a signal ends the start, no file
@@ -43,12 +42,11 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     let _file = kubeconfig::write(&path, kubeconfig)?;
     let viewer = (VIEWER, VIEWER_NAMESPACE);
     println!("{}", demo::commands(&path, viewer, objects.as_deref()));
-    app.until_stopped(listening, signals).await
+    app.until_stopped(signals).await
 }
 
-/// Binds the listener and starts all tasks. The listener accepts connections only when the returned
-/// future `listening` is polled. Also returns the content of the kubeconfig.
-async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)> {
+/// Binds the listener and starts all tasks. Also returns the content of the kubeconfig.
+async fn start(common: Common, config: Demo) -> anyhow::Result<(App, String)> {
     let (mut app, index_writer) = App::start(&common, false)?;
     let (listener, address) = bind(Some(Ipv4Addr::LOCALHOST.into()), config.secure_port).await?;
 
@@ -83,14 +81,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
     let routes = object_server::routes(objects.clone());
     let router = app.router(access, (served, routes), false);
     let router = access_reviews::add_to(router, users);
-    let listening = serve::listen::serve(
-        listener,
-        Arc::new(tls),
-        router,
-        app.connections.clone(),
-        app.shutdown.clone(),
-    );
-
+    app.listen(listener, tls, router);
     let mut input = Some(PipelineInput {
         // The demo does not restore operations of an earlier process.
         restored: std::future::ready(()).boxed(),
@@ -108,11 +99,7 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(Started, String)
             .expect("a server without an election begins one leadership term")
     };
     app.lead(index_writer, Box::new(begin_term));
-    let started = Started {
-        app,
-        listening: listening.boxed(),
-    };
-    Ok((started, kubeconfig))
+    Ok((app, kubeconfig))
 }
 
 /// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the scenes.

@@ -45,7 +45,6 @@ impl LeaderSetup {
         let client = connection.client.clone();
         let registration = Registration::new(
             client.clone(),
-            API_SERVICE,
             serve.register.then_some(serve),
             self.ca_bundle.clone(),
         );

@@ -51,8 +51,6 @@ pub(super) type OwnCaBundle = Option<watch::Receiver<Arc<str>>>;
 pub(super) struct Registration {
     registrations: Api<APIService>,
     roles: Api<ClusterRole>,
-    /// Name of the `APIService`.
-    name: &'static str,
     /// The `spec`, the labels and the annotations of the `APIService`. `None` without `--register`.
     desired: Option<Value>,
     ca_bundle: OwnCaBundle,
@@ -60,19 +58,12 @@ pub(super) struct Registration {
 }
 
 impl Registration {
-    /// Creates the task for the `APIService` `name`, which has the form `<version>.<group>`. If
-    /// `config` is `None`, the task only sets the owner.
-    pub(super) fn new(
-        client: Client,
-        name: &'static str,
-        config: Option<&Serve>,
-        ca_bundle: OwnCaBundle,
-    ) -> Self {
+    /// Creates the task. If `config` is `None`, the task only sets the owner.
+    pub(super) fn new(client: Client, config: Option<&Serve>, ca_bundle: OwnCaBundle) -> Self {
         Self {
             registrations: Api::all(client.clone()),
             roles: Api::all(client),
-            name,
-            desired: config.map(|config| desired(name, config)),
+            desired: config.map(desired),
             ca_bundle,
             was_logged: false,
         }
@@ -99,16 +90,16 @@ impl Registration {
         match self.desired {
             // This also happens each time an administrator removes the server.
             Some(_) if is_missing => tracing::info!(
-                name = self.name,
+                name = API_SERVICE,
                 "the APIService is not created, because the ClusterRole {OWNER} does not exist"
             ),
             Some(_) => tracing::warn!(
-                name = self.name,
+                name = API_SERVICE,
                 %error,
                 "the APIService cannot be created or repaired: apply the component register again"
             ),
             None => tracing::warn!(
-                name = self.name,
+                name = API_SERVICE,
                 %error,
                 "the APIService has no owner: delete the APIService before you remove this server"
             ),
@@ -117,7 +108,7 @@ impl Registration {
 
     /// Reads the `APIService`. Creates or changes it if necessary.
     async fn check(&self) -> Result<(), kube::Error> {
-        let found = self.registrations.get_opt(self.name).await?;
+        let found = self.registrations.get_opt(API_SERVICE).await?;
         let Some(mut object) = (self.desired.clone()).or(found.is_some().then(|| json!({}))) else {
             return Ok(());
         };
@@ -135,14 +126,14 @@ impl Registration {
                 return Ok(());
             }
             let (params, patch) = (PatchParams::default(), Patch::Merge(object));
-            let patched = self.registrations.patch(self.name, &params, &patch).await;
+            let patched = self.registrations.patch(API_SERVICE, &params, &patch).await;
             patched.map(|_| "changed")
         } else {
             object["metadata"]["ownerReferences"] = json!(owners);
             self.create(object).await
         };
         match written {
-            Ok(how) => tracing::info!(name = self.name, "APIService {how}"),
+            Ok(how) => tracing::info!(name = API_SERVICE, "APIService {how}"),
             // Another client has deleted, created or changed the `APIService` after the read.
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
             Err(error) => return Err(error),
@@ -157,7 +148,7 @@ impl Registration {
             let bundle = ByteString(bundle.borrow().as_bytes().to_vec());
             object["spec"]["caBundle"] = json!(bundle);
         }
-        object["metadata"]["name"] = json!(self.name);
+        object["metadata"]["name"] = json!(API_SERVICE);
         let object: APIService = serde_json::from_value(object).map_err(kube::Error::SerdeError)?;
         let params = PostParams::default();
         let created = self.registrations.create(&params, &object).await;
@@ -165,9 +156,9 @@ impl Registration {
     }
 }
 
-/// Returns the labels, the annotations and the spec of the `APIService` `name`.
-fn desired(name: &str, config: &Serve) -> Value {
-    let (version, group) = name.split_once('.').unwrap_or_default();
+/// Returns the labels, the annotations and the spec of the `APIService`.
+fn desired(config: &Serve) -> Value {
+    let (version, group) = API_SERVICE.split_once('.').unwrap_or_default();
     let annotations = config.register_annotation.iter().cloned();
     json!({
         "metadata": {

@@ -5,7 +5,6 @@ use crate::config::{Config, Mode};
 use aggregated_apiserver::auth::testing::{Cluster, eventually};
 use http::Method;
 
-const NAME: &str = "v1alpha1.live.ifo.kubevirt.io";
 const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ifo-apiserver-registration";
 
@@ -38,7 +37,7 @@ fn start(cluster: &Cluster) -> Arc<Readiness> {
         "--service-name=ifo",
         "--register-annotation=example.com/inject=true",
     ]);
-    let task = Registration::new(cluster.client(), NAME, Some(&config), Some(bundle));
+    let task = Registration::new(cluster.client(), Some(&config), Some(bundle));
     let readiness = Arc::new(Readiness::new());
     tokio::spawn(task.keep(readiness.clone()));
     readiness
@@ -48,7 +47,7 @@ fn start(cluster: &Cluster) -> Arc<Readiness> {
 fn the_created_apiservice_equals_the_manifest() {
     let manifest = include_str!("../../../apiservice/apiservice.yaml");
     let mut manifest: Value = serde_saphyr::from_str(manifest).expect("YAML");
-    let mut spec = desired(NAME, &config(&[]))["spec"].take();
+    let mut spec = desired(&config(&[]))["spec"].take();
     spec.as_object_mut()
         .expect("a spec has fields")
         .retain(|_, value| !value.is_null());
@@ -73,7 +72,7 @@ async fn the_apiservice_is_created_complete_after_the_first_successful_readiness
         "apiVersion": "apiregistration.k8s.io/v1",
         "kind": "APIService",
         "metadata": {
-            "name": NAME,
+            "name": "v1alpha1.live.ifo.kubevirt.io",
             "labels": {"app.kubernetes.io/part-of": "ifo"},
             "annotations": {"example.com/inject": "true"},
             "ownerReferences": [{
