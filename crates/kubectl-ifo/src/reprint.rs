@@ -4,7 +4,7 @@
 use super::list::{OutputArgs, print_incomplete};
 use super::operation::InFlightOperation;
 use super::operation_source::{OperationChange, OperationFollower, OperationSource};
-use super::output::{Format, TerminalText, complain, print};
+use super::output::{Format, TerminalText, complain, print, print_error_line};
 use super::problem::Problem;
 use ifo_api::completeness::Incomplete;
 use std::process::ExitCode;
@@ -18,6 +18,10 @@ const COALESCE_PERIOD: Duration = Duration::from_millis(50);
 pub(super) trait WatchOutputText {
     /// Returns true if the text depends on this operation.
     fn wants(&self, operation: &InFlightOperation) -> bool;
+    /// Returns the message that is printed to standard error in place of an empty text.
+    fn empty_message(&self) -> String {
+        String::new()
+    }
     /// Returns the text. `incomplete` is the reason why operations may be missing, if one is known.
     async fn text(
         &mut self,
@@ -41,7 +45,11 @@ pub(super) async fn run(
             sort.check(&operations)?;
         }
         let incomplete = source.incomplete();
-        print(view.text(operations, incomplete.as_ref()).await?)?;
+        let text = view.text(operations, incomplete.as_ref()).await?;
+        if text.is_empty() {
+            print_error_line(&view.empty_message());
+        }
+        print(text)?;
         notes.show_incomplete(incomplete);
         return Ok(ExitCode::SUCCESS);
     }
@@ -57,7 +65,11 @@ pub(super) async fn run(
                 Format::Table | Format::Wide if printed.is_some() => "\n",
                 _ => "",
             };
-            print(TerminalText::from(separator) + text.clone())?;
+            if text.is_empty() {
+                print_error_line(&view.empty_message());
+            } else {
+                print(TerminalText::from(separator) + text.clone())?;
+            }
             printed = Some(text);
         }
         let first = follower.next().await?;

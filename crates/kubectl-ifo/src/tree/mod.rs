@@ -11,10 +11,10 @@ mod tests;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
 use super::filter_check;
-use super::list::{CommonArgs, names, print_incomplete};
+use super::list::{CommonArgs, names};
 use super::operation::{InFlightOperation, OperationFacts as _};
 use super::operation_source::OperationSource;
-use super::output::{Format, TerminalText, TextStyle, encode, print, print_error_line};
+use super::output::{Format, TerminalText, TextStyle, encode};
 use super::problem::Problem;
 use super::reprint::{self, WatchOutputText};
 use super::resource_argument::ResourceArgument;
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         None => filters.empty_result_message().to_owned(),
         Some(resource) => format!("Nothing is in flight for {resource}."),
     };
-    let mut view = TreeView {
+    let view = TreeView {
         resource,
         filters,
         sort,
@@ -85,18 +85,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         empty_message,
         lookup: OwnerLookup::new(server, kinds),
     };
-    if args.common.output.watch {
-        return reprint::run(&source, operations, format, &args.common.output, view).await;
-    }
-    view.sort.check(&operations)?;
-    let incomplete = source.incomplete();
-    let text = view.trees(operations, incomplete.as_ref()).await?;
-    if text.is_empty() {
-        print_error_line(&view.empty_message);
-    }
-    print(text)?;
-    print_incomplete(incomplete.as_ref());
-    Ok(ExitCode::SUCCESS)
+    reprint::run(&source, operations, format, &args.common.output, view).await
 }
 
 /// The content and form of the output.
@@ -118,22 +107,11 @@ impl WatchOutputText for TreeView {
         self.resource.is_some() || operation.is_active() || self.filters.all_phases
     }
 
-    async fn text(
-        &mut self,
-        operations: Vec<InFlightOperation>,
-        incomplete: Option<&Incomplete>,
-    ) -> Result<TerminalText, Problem> {
-        let text = self.trees(operations, incomplete).await?;
-        if text.is_empty() {
-            return Ok(format!("{}\n", self.empty_message).into());
-        }
-        Ok(text)
+    fn empty_message(&self) -> String {
+        self.empty_message.clone()
     }
-}
 
-impl TreeView {
-    /// Returns the trees as text. The text of a table is empty if there is no tree.
-    async fn trees(
+    async fn text(
         &mut self,
         mut operations: Vec<InFlightOperation>,
         incomplete: Option<&Incomplete>,
