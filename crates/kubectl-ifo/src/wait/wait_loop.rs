@@ -21,9 +21,9 @@ use crate::operation::{InFlightOperation, OperationFacts as _};
 use crate::operation_source::{OperationChange, OperationSource, Served, escape, query};
 use crate::output::print_error_line;
 use crate::problem::Problem;
-use crate::rule_sets::RuleSets;
+use crate::rule_sets::{ListedRuleSet, RuleSets};
 use ifo_api::activity::{Activity, PLURAL};
-use ifo_api::{LIVE_GROUP, VERSION};
+use ifo_api::{LIVE_GROUP, VERSION, labels};
 use ifo_client::list::ListItems;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -37,6 +37,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all watched
 /// resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
+/// Largest number of rule sets that a request names because they need not work. While another one does
+/// not work, the result is unknown. 250 names of usual length take about 6 KB.
+const MAX_IGNORED: usize = 250;
 /// The message for the goal `idle` if the cluster has only the custom resources of operations. It
 /// says why custom resources cannot show that no operation is in flight: if the `ifo-apiserver`
 /// that writes them is killed, they are no longer up to date.
@@ -114,7 +117,13 @@ impl<'a> OperationWait<'a> {
         let rule_sets = RuleSets::read(server).await;
         let all = rule_sets.iter().flat_map(|it| &it.items);
         let others = all.filter(|it| !must_work(it, &self.filters, &self.args.ignored));
-        server.ignored_rule_sets = others.map(|it| it.name().to_owned()).collect();
+        let ignored = self.args.ignored.iter().map(String::as_str);
+        let ignored = ignored.chain(others.map(ListedRuleSet::name));
+        // A header cannot have any character, and servers limit its length.
+        let ignored = ignored
+            .filter(|it| labels::is_subdomain(it))
+            .take(MAX_IGNORED);
+        server.ignored_rule_sets = ignored.map(str::to_owned).collect();
         if let Some(age) = self.idle_age(server).await {
             // The value of the filter has an activity, so it exists.
             self.are_filters_checked = true;
