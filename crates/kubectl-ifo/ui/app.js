@@ -91,16 +91,9 @@ function listen() {
     apply(JSON.parse(event.data));
     ifo.changed("data");
   });
-  // The page shows the old objects until the new ones are complete. Until then, only `objects` and
-  // `state` arrive. The state can say that the cluster does not answer.
-  let fresh = null;
-  onData("begin", (begin) => { fresh = { begin, items: [] }; });
-  onData("objects", ({ items }) => fresh.items.push(...items));
-  onData("state", (state) => {
-    if (fresh) fresh.state = state;
-    setState(state);
-  });
-  onData("synced", () => { start(fresh); fresh = null; });
+  // All objects, at the start and after the page was too slow for the changes.
+  onData("all", start);
+  onData("state", setState);
   onData("change", ({ type, object }) => ifo.apply(type, object));
   on(stream, "error", () => {
     stream.close();

@@ -11,7 +11,6 @@ use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
@@ -23,16 +22,13 @@ const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 /// Number of events that wait for a slow tab. If there are more, the tab gets all objects again.
 const MAX_WAITING_EVENTS: usize = 10_000;
 
-/// Largest number of objects in one event.
-const OBJECTS_PER_EVENT: usize = 500;
-
 /// Number of gaps that the command remembers. It forgets the oldest ones.
 const MAX_GAPS: usize = 200;
 
 /// The contents of the page.
 pub(super) struct PageContents {
-    /// The data of the event `begin`, without the time.
-    pub(super) begin: Value,
+    /// What the page shows about the command, without the time.
+    begin: Value,
     feeds: Vec<Feed>,
     source: Arc<OperationSource>,
     /// The newest known reason why the server does not detect all operations.
@@ -65,8 +61,8 @@ struct Gap {
 }
 
 impl PageContents {
-    /// Reads the objects of all feeds. Also returns their later changes. `begin` is the data of the
-    /// event `begin`, without the time.
+    /// Reads the objects of all feeds. Also returns their later changes. `begin` is what the page shows
+    /// about the command.
     pub(super) async fn read(
         source: Arc<OperationSource>,
         feeds: Vec<Feed>,
@@ -91,10 +87,15 @@ impl PageContents {
         (contents, changes)
     }
 
-    /// Returns the JSON of all objects.
-    pub(super) fn objects(&self) -> Vec<&str> {
+    /// Returns the JSON that the page shows at its start, and the number of objects in it.
+    pub(super) fn document(&self) -> (String, usize) {
         let objects = self.feeds.iter().flat_map(|it| it.objects.values());
-        objects.map(|it| &**it).collect()
+        let objects: Vec<&str> = objects.map(|it| &**it).collect();
+        let mut begin = self.begin.clone();
+        begin["time"] = json!(clock::now());
+        let (items, state) = (objects.join(","), json!(self.state));
+        let document = format!("{{\"begin\":{begin},\"items\":[{items}],\"state\":{state}}}");
+        (document, objects.len())
     }
 
     /// Applies a change of the feed with this number, and sends the result to all tabs.
@@ -128,19 +129,10 @@ impl PageContents {
         let _ = self.tabs.send(event(name, json));
     }
 
-    /// Returns the events that a tab needs at its start, and the channel of all later events.
-    fn begin_tab(&self) -> (VecDeque<Bytes>, broadcast::Receiver<Bytes>) {
-        let mut begin = self.begin.clone();
-        begin["time"] = json!(clock::now());
-        let mut events = VecDeque::from([event("begin", &begin.to_string())]);
-        let objects = self.objects();
-        let parts = objects.chunks(OBJECTS_PER_EVENT);
-        let parts = parts.map(|part| format!("{{\"items\":[{}]}}", part.join(",")));
-        events.extend(parts.map(|it| event("objects", &it)));
-        events.push_back(event("state", &json!(self.state).to_string()));
-        events.push_back(event("synced", "{}"));
+    /// Returns the first event of a tab, and the channel of all later events.
+    fn begin_tab(&self) -> (Bytes, broadcast::Receiver<Bytes>) {
         self.reload.notify_waiters();
-        (events, self.tabs.subscribe())
+        (event("all", &self.document().0), self.tabs.subscribe())
     }
 }
 
@@ -189,20 +181,18 @@ pub(super) async fn follow(contents: &Mutex<PageContents>, mut changes: FeedChan
 
 /// Returns the events for one tab.
 pub(super) fn events(contents: Arc<Mutex<PageContents>>) -> impl Stream<Item = Bytes> {
-    let begin = lock(&contents).begin_tab();
-    stream::unfold((contents, begin), async |(contents, begin)| {
-        let (mut waiting, mut changes) = begin;
-        loop {
-            if let Some(event) = waiting.pop_front() {
-                return Some((event, (contents, (waiting, changes))));
-            }
+    stream::unfold((contents, None), async |(contents, changes)| {
+        let next = async |changes: Option<broadcast::Receiver<Bytes>>| {
+            let mut changes = changes?;
             match timeout(COMMENT_INTERVAL, changes.recv()).await {
-                Ok(Ok(event)) => waiting.push_back(event),
-                // The tab was too slow.
-                Ok(Err(_)) => (waiting, changes) = lock(&contents).begin_tab(),
-                Err(_) => waiting.push_back(Bytes::from_static(b":\n\n")),
+                Ok(event) => Some((event.ok()?, changes)),
+                Err(_) => Some((Bytes::from_static(b":\n\n"), changes)),
             }
-        }
+        };
+        // A tab that is too slow begins again.
+        let next = next(changes).await;
+        let (event, changes) = next.unwrap_or_else(|| lock(&contents).begin_tab());
+        Some((event, (contents, Some(changes))))
     })
 }
 
@@ -233,19 +223,14 @@ mod tests {
             let event = String::from_utf8(event.to_vec()).expect("events are UTF-8");
             event.lines().next().unwrap_or_default().to_owned()
         };
-        let begin = ["begin", "state", "synced"].map(|it| format!("event: {it}"));
-        for expected in &begin {
-            assert_eq!(next().await, *expected);
-        }
+        assert_eq!(next().await, "event: all");
         let start = Instant::now();
         assert_eq!(next().await, ":");
         assert_eq!(start.elapsed(), COMMENT_INTERVAL);
         for _ in 0..2 * MAX_WAITING_EVENTS {
             lock(&contents).send("change", "{}");
         }
-        for expected in &begin {
-            assert_eq!(next().await, *expected);
-        }
+        assert_eq!(next().await, "event: all");
         lock(&contents).send("change", "{}");
         assert_eq!(next().await, "event: change");
     }

@@ -22,7 +22,6 @@ use super::filter_check;
 use super::operation_source::OperationSource;
 use super::output::{complain, create_private, print};
 use super::problem::Problem;
-use crate::clock;
 use contents::PageContents;
 use guard::Guard;
 use serde_json::json;
@@ -111,7 +110,6 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let begin = json!({
         "context": context,
         "mode": if files.is_some() { "files" } else { "live" },
-        "time": clock::now(),
         "namespace": namespace,
         "filter": filters.with_namespace(None).flags().join(" "),
         // How the files were recorded. Empty for a cluster.
@@ -158,10 +156,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
 
 /// Writes the page with its data to a new file that only the user may read.
 fn export(path: &Path, contents: &PageContents) -> Result<ExitCode, Problem> {
-    let PageContents { begin, state, .. } = contents;
-    let (objects, state_json) = (contents.objects(), json!(state));
-    let items = objects.join(",\n");
-    let data = format!("{{\"begin\":{begin},\"items\":[{items}],\"state\":{state_json}}}");
+    let (data, count) = contents.document();
     let page = page::with_data(&data);
     // If the write fails, the file is removed.
     let written = create_private(path).and_then(|mut file| {
@@ -169,11 +164,10 @@ fn export(path: &Path, contents: &PageContents) -> Result<ExitCode, Problem> {
         written.inspect_err(|_| drop(std::fs::remove_file(path)))
     });
     written.map_err(|error| Problem::Other(format!("cannot write {}: {error}", path.display())))?;
-    for warning in &state.warnings {
+    for warning in &contents.state.warnings {
         complain("note", warning);
     }
-    let (name, count) = (path.display(), objects.len());
-    print(format!("{name}: {count} objects\n"))?;
+    print(format!("{}: {count} objects\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -178,18 +178,6 @@ impl Events {
         }
     }
 
-    /// Returns the events up to `synced`.
-    fn snapshot(&mut self) -> Vec<(String, Value)> {
-        let mut events = Vec::new();
-        loop {
-            let event = self.next();
-            if event.0 == "synced" {
-                return events;
-            }
-            events.push(event);
-        }
-    }
-
     /// Returns the type, the kind and the name of the next changed object.
     fn change(&mut self) -> String {
         let change = self.next_of("change");
@@ -198,11 +186,4 @@ impl Events {
         let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
         format!("{} {kind}/{name}", text(&change["type"]))
     }
-}
-
-/// Returns the objects in the events.
-fn objects(events: &[(String, Value)]) -> Vec<Value> {
-    let events = events.iter().filter(|it| it.0 == "objects");
-    let lists = events.map(|it| it.1["items"].as_array().expect("a list"));
-    lists.flatten().cloned().collect()
 }

@@ -1,7 +1,7 @@
 //! The stream of events of a tab.
 
 use super::cluster::{Cluster, Contents, contents, operation_at};
-use super::{Events, Ui, objects};
+use super::{Events, Ui};
 use ifo_api::completeness::Incomplete;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Value, json};
@@ -17,9 +17,10 @@ fn live(kind: &str, name: &str) -> Value {
     })
 }
 
-/// Returns the names of the objects in alphabetical order.
-fn names(objects: &[Value]) -> Vec<String> {
-    let names = objects.iter().map(|it| &it["metadata"]["name"]);
+/// Returns the names of the objects in the event `all`, in alphabetical order.
+fn names(all: &Value) -> Vec<String> {
+    let objects = all["items"].as_array().expect("a list").iter();
+    let names = objects.map(|it| &it["metadata"]["name"]);
     let names = names.map(|it| it.as_str().unwrap_or_default().to_owned());
     let mut names: Vec<String> = names.collect();
     names.sort();
@@ -44,8 +45,9 @@ fn a_tab_gets_all_objects_and_then_each_change() {
     });
     let ui = Ui::start(cluster.address, &[]);
     let (cookie, mut events) = ready(&ui);
-    let (first, begin) = events.next();
-    assert_eq!(first, "begin");
+    let (first, all) = events.next();
+    let begin = &all["begin"];
+    assert_eq!(first, "all");
     assert_eq!(begin["mode"], "live", "{begin}");
     assert_eq!(begin["namespace"], Value::Null, "{begin}");
     assert_eq!(begin["filter"], "", "{begin}");
@@ -53,16 +55,12 @@ fn a_tab_gets_all_objects_and_then_each_change() {
         begin["time"].as_str().is_some_and(|it| it.ends_with('Z')),
         "{begin}"
     );
-    let snapshot = events.snapshot();
-    let shown = objects(&snapshot);
     let expected = ["namespace", "old", "vm-1-migrating", "vm-2-migrating"];
-    assert_eq!(names(&shown), expected);
+    assert_eq!(names(&all), expected);
     // The page also gets fields that this plugin does not know.
     let added = &record["spec"]["addedLater"];
-    assert!(
-        shown.iter().any(|it| it["spec"]["addedLater"] == *added),
-        "{shown:?}"
-    );
+    let mut shown = all["items"].as_array().expect("a list").iter();
+    assert!(shown.any(|it| it["spec"]["addedLater"] == *added), "{all}");
     cluster.send("ADDED", &operation_at(3, "8"));
     assert_eq!(events.change(), "MODIFIED InFlightOperation/vm-3-migrating");
     cluster.send("MODIFIED", &operation_at(1, "9"));
@@ -74,7 +72,7 @@ fn a_tab_gets_all_objects_and_then_each_change() {
     cluster.set(|it| it.records = Some(vec![newer]));
     let mut second = ui.events(&cookie);
     let expected = ["namespace", "old", "vm-1-migrating", "vm-3-migrating"];
-    assert_eq!(names(&objects(&second.snapshot())), expected);
+    assert_eq!(names(&second.next_of("all")), expected);
     let changes = BTreeSet::from([second.change(), second.change()]);
     let expected = [
         "DELETED OperationRecord/old",
@@ -93,10 +91,9 @@ fn a_refused_kind_is_a_warning() {
         ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
-    let snapshot = ready(&ui).1.snapshot();
-    assert_eq!(names(&objects(&snapshot)), ["vm-1-migrating"]);
-    let (name, state) = snapshot.last().expect("there are events");
-    assert_eq!(name, "state");
+    let all = ready(&ui).1.next_of("all");
+    assert_eq!(names(&all), ["vm-1-migrating"]);
+    let state = &all["state"];
     let warning = state["warnings"][0].to_string();
     assert!(
         warning.contains("operationrecords.live.ifo.kubevirt.io is forbidden"),
@@ -114,8 +111,7 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
     });
     let ui = Ui::start(cluster.address, &[]);
     let (cookie, mut events) = ready(&ui);
-    let snapshot = events.snapshot();
-    let begun = &snapshot.last().expect("there are events").1;
+    let begun = &events.next_of("all")["state"];
     let why = "no rule set is installed, so no operation can be detected";
     assert!(begun["warnings"][0].to_string().contains(why), "{begun}");
     let gap = &begun["gaps"][0];
@@ -130,8 +126,8 @@ fn a_gap_in_detection_is_an_event_while_operations_run() {
     assert_eq!(ended["gaps"][0]["from"], gap["from"]);
     assert!(ended["gaps"][0]["to"].is_string(), "{ended}");
     // A tab that begins later does not show the gap again.
-    let later = ui.events(&cookie).next_of("state");
-    assert_eq!(later, ended);
+    let later = ui.events(&cookie).next_of("all");
+    assert_eq!(later["state"], ended);
 }
 
 #[test]
@@ -142,7 +138,7 @@ fn after_a_restart_of_the_server_a_tab_gets_the_changes() {
     });
     let ui = Ui::start(cluster.address, &[]);
     let (_, mut events) = ready(&ui);
-    events.snapshot();
+    events.next_of("all");
     cluster.set(|it| {
         let down = json!({"code": 503, "message": "no endpoints"});
         it.answers.insert("/apis/live*".to_owned(), down);
@@ -176,7 +172,7 @@ fn an_expired_watch_is_listed_again() {
     });
     let ui = Ui::start(cluster.address, &[]);
     let (_, mut events) = ready(&ui);
-    events.snapshot();
+    events.next_of("all");
     cluster.set(|it| it.operations = vec![operation_at(1, "9")]);
     cluster.send(
         "ERROR",
@@ -199,10 +195,12 @@ fn filters_select_operations_and_records() {
     });
     let ui = Ui::start(cluster.address, &["--node", "worker-3", "-o", "migrating"]);
     let (_, mut events) = ready(&ui);
-    let snapshot = events.snapshot();
-    let filter = &snapshot[0].1["filter"];
-    assert_eq!(filter, "--operation migrating --node worker-3");
-    assert_eq!(names(&objects(&snapshot)), ["cluster", "vm-2-migrating"]);
+    let all = events.next_of("all");
+    assert_eq!(
+        all["begin"]["filter"],
+        "--operation migrating --node worker-3"
+    );
+    assert_eq!(names(&all), ["cluster", "vm-2-migrating"]);
     moved["metadata"]["resourceVersion"] = json!("8");
     moved["status"]["nodes"] = json!(["worker-4"]);
     cluster.send("MODIFIED", &moved);
@@ -210,19 +208,15 @@ fn filters_select_operations_and_records() {
 }
 
 #[test]
-fn ten_thousand_operations_arrive_in_parts() {
+fn ten_thousand_operations_arrive() {
     let operations = (0..10_000).map(|it| operation_at(it, "7")).collect();
     let cluster = Cluster::start(Contents {
         operations,
         ..contents()
     });
     let ui = Ui::start(cluster.address, &[]);
-    let snapshot = ready(&ui).1.snapshot();
-    let parts = snapshot.iter().filter(|it| it.0 == "objects");
-    let sizes: Vec<usize> = parts
-        .map(|it| it.1["items"].as_array().map_or(0, Vec::len))
-        .collect();
-    assert_eq!(sizes, [500; 20]);
+    let all = ready(&ui).1.next_of("all");
+    assert_eq!(all["items"].as_array().map(Vec::len), Some(10_000));
 }
 
 #[test]
