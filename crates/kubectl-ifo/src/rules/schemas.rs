@@ -5,6 +5,7 @@
 mod resource_schema;
 
 pub(super) use resource_schema::ResourceSchema;
+use resource_schema::{METADATA, TEXT};
 
 use crate::connect::Connect;
 use crate::from_files::text;
@@ -76,8 +77,16 @@ impl Schemas {
                 resource: text(&spec["names"]["plural"]),
             };
             let mut schema = version["schema"]["openAPIV3Schema"].clone();
-            if spec["preserveUnknownFields"] == true || !schema.is_object() {
-                schema = json!({});
+            if spec["preserveUnknownFields"] == true || !schema["properties"].is_object() {
+                schema = json!({"x-kubernetes-preserve-unknown-fields": true});
+            }
+            // The kube-apiserver adds these fields to the schema, too.
+            for (field, own) in [
+                ("apiVersion", &*TEXT),
+                ("kind", &TEXT),
+                ("metadata", &METADATA),
+            ] {
+                schema["properties"][field] = own.clone();
             }
             let (group, version, kind) = (&target.group, &target.version, &spec["names"]["kind"]);
             let mark = json!({"group": group, "version": version, "kind": kind});

@@ -12,14 +12,14 @@ use std::sync::LazyLock;
 const MAX_REFERENCES: usize = 64;
 
 /// The schema of `metadata`. The schemas in CRDs do not describe this field.
-static METADATA: LazyLock<Value> = LazyLock::new(|| {
+pub(super) static METADATA: LazyLock<Value> = LazyLock::new(|| {
     let settings = SchemaSettings::default().with(|it| it.inline_subschemas = true);
     let generator = settings.into_generator();
     generator.into_root_schema_for::<ObjectMeta>().to_value()
 });
 
 /// The schema of a string.
-static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
+pub(super) static TEXT: LazyLock<Value> = LazyLock::new(|| json!({"type": "string"}));
 
 /// The schema of a value with any content.
 static ANY: LazyLock<Value> =
@@ -37,19 +37,15 @@ pub(in crate::rules) struct ResourceSchema<'s> {
 impl ObjectSchema for ResourceSchema<'_> {
     fn type_at(&self, path: &[PathStep]) -> FieldType {
         let mut schema = self.schema;
-        for (depth, step) in path.iter().enumerate() {
+        for step in path {
             let here = self.resolve(schema);
             let (items, values) = (&here["items"], &here["additionalProperties"]);
-            let next = match step {
-                PathStep::Field(name) => match (depth, name.as_str()) {
-                    (0, "apiVersion" | "kind") => &*TEXT,
-                    (0, "metadata") => &*METADATA,
-                    (_, name) => match here["properties"].get(name) {
-                        Some(field) => field,
-                        None if values.is_object() => values,
-                        None if is_open(here) => &*ANY,
-                        None => return missing(name, here, depth),
-                    },
+            schema = match step {
+                PathStep::Field(name) => match here["properties"].get(name) {
+                    Some(field) => field,
+                    None if values.is_object() => values,
+                    None if is_open(here) => &*ANY,
+                    None => return missing(name, here),
                 },
                 // An index can select any field of an object, and the fields can have different
                 // types. So the type is unknown.
@@ -60,7 +56,6 @@ impl ObjectSchema for ResourceSchema<'_> {
                 PathStep::Each if values.is_object() => &*TEXT,
                 PathStep::Index | PathStep::Each => &*ANY,
             };
-            schema = next;
         }
         type_of(self.resolve(schema))
     }
@@ -125,17 +120,10 @@ fn is_open(schema: &Value) -> bool {
         || !is_scalar && described.iter().all(|it| schema[*it].is_null())
 }
 
-/// Returns the type of a field that no object can have. `depth` is the number of steps before the
-/// field.
-fn missing(name: &str, schema: &Value, depth: usize) -> FieldType {
-    let always: &[&str] = if depth == 0 {
-        &["apiVersion", "kind", "metadata"]
-    } else {
-        &[]
-    };
+/// Returns the type of a field that no object can have.
+fn missing(name: &str, schema: &Value) -> FieldType {
     let fields = schema["properties"].as_object().into_iter().flatten();
     let names = fields.map(|(name, _)| name.as_str());
-    let names = names.chain(always.iter().copied());
     FieldType::Missing {
         nearest: nearest(name, names).map(str::to_owned),
     }
