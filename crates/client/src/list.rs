@@ -1,5 +1,7 @@
-//! Decodes pages of Kubernetes lists, and encodes the queries of requests.
+//! Decodes pages of Kubernetes lists, and encodes the paths and queries of requests.
 
+use ifo_api::VERSION;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Deserializer};
 
 /// The decoded body of a page.
@@ -57,6 +59,25 @@ pub fn query(options: &[(&str, &str)]) -> String {
     form_urlencoded::Serializer::new(String::new())
         .extend_pairs(given)
         .finish()
+}
+
+/// The characters that are escaped in a path segment or query value. The unreserved characters of
+/// RFC 3986 are not escaped.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~');
+
+/// Escapes a text for a path segment or a query value.
+pub fn escape(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// Returns the path of the list of a resource of this project, in a namespace or in all namespaces.
+pub fn list_path(group: &str, plural: &str, namespace: Option<&str>) -> String {
+    let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+    format!("/apis/{group}/{VERSION}{within}/{plural}")
 }
 
 #[cfg(test)]

@@ -5,19 +5,15 @@
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
 //! [`Problem`]: an error message for the user.
 
-pub(super) use super::completeness::ListCompleteness;
-
-use super::completeness::combined;
 use super::from_files::FileContents;
 use super::problem::Problem;
 use http_body_util::BodyExt as _;
-use ifo_api::completeness::{COMPLETE_HEADER, IGNORED_HEADER, INCOMPLETE_HEADER, SELECTOR_HEADER};
+use ifo_api::completeness::{COMPLETE_HEADER, INCOMPLETE_HEADER, Incomplete};
 use ifo_client::list::{ListItems, query};
 use kube::Client;
 use kube::client::Body;
 use kube::core::{PartialObjectMeta, Status};
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,57 +44,32 @@ pub(super) struct ApiClient {
     pub(super) timeout: Option<Duration>,
     /// The files that lists come from instead of a cluster (`--from`). None for a cluster.
     pub(super) from_files: Option<Arc<FileContents>>,
-    /// The rule sets that `ifo-apiserver` leaves out when it states whether a list is complete
-    /// (`wait --ignore-rule-set`).
-    pub(super) ignored_rule_sets: Vec<String>,
-    /// Label selector for the operations that matter to the command. `ifo-apiserver` states only
-    /// whether these operations are complete. Empty if all operations matter.
-    pub(super) relevant_operations: String,
+    /// Further headers of GET requests. Headers with an empty value are left out. Such headers tell
+    /// `ifo-apiserver` which operations must not be missing, so that a list is complete for `wait`.
+    pub(super) headers: Vec<(&'static str, String)>,
+}
+
+/// The completeness of a list of operations. The error is the reason why operations may be missing.
+/// To combine several lists, collect their completeness: the first reason counts.
+pub(super) type ListCompleteness = Result<(), Incomplete>;
+
+/// Reads from the headers of an answer whether the list is complete. An answer of `ifo-apiserver` has
+/// either of the two headers.
+fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
+    let reason = headers.get(INCOMPLETE_HEADER);
+    match reason.and_then(|json| serde_json::from_slice(json.as_bytes()).ok()) {
+        Some(reason) => Err(reason),
+        None if headers.contains_key(COMPLETE_HEADER) => Ok(()),
+        None => Err(Incomplete::NotKnown),
+    }
 }
 
 /// The answer to a successful request.
 pub(super) struct ServerAnswer {
     /// The body of the answer.
     pub(super) text: String,
-    /// The completeness of the list, if the answer is a list of operations.
-    /// [`ListCompleteness::NotStated`] for all other answers.
+    /// Whether operations may be missing, if the answer is a list of operations.
     pub(super) completeness: ListCompleteness,
-}
-
-/// Reads from the headers of an answer whether the list is complete.
-pub(super) fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
-    let incomplete = headers.get(INCOMPLETE_HEADER);
-    match incomplete.and_then(|json| serde_json::from_slice(json.as_bytes()).ok()) {
-        Some(incomplete) => ListCompleteness::Incomplete(incomplete),
-        None if headers.contains_key(COMPLETE_HEADER) => ListCompleteness::Complete,
-        None => ListCompleteness::NotStated,
-    }
-}
-
-/// Converts an unsuccessful answer to the error that kube's client would return.
-async fn error_of(answer: http::Response<Body>) -> kube::Error {
-    let code = answer.status().as_u16();
-    let bytes = match answer.into_body().collect().await {
-        Ok(body) => body.to_bytes(),
-        Err(error) => return error,
-    };
-    let status: Status = serde_json::from_slice(&bytes).unwrap_or_else(|_| {
-        let text = String::from_utf8_lossy(&bytes);
-        Status::failure(&text, "Unknown").with_code(code)
-    });
-    kube::Error::Api(Box::new(status))
-}
-
-/// A list of objects.
-#[derive(Clone, Copy, Default)]
-pub(super) struct ListRequest<'a> {
-    /// Path of the list.
-    pub(super) path: &'a str,
-    /// Label selector; empty for all objects. With `--from`, selectors have no effect, so callers
-    /// also compare labels and fields themselves.
-    pub(super) label_selector: &'a str,
-    /// Field selector; empty for all objects.
-    pub(super) field_selector: &'a str,
 }
 
 impl ApiClient {
@@ -110,8 +81,7 @@ impl ApiClient {
             default_namespace: "default".to_owned(),
             timeout: None,
             from_files: None,
-            ignored_rule_sets: Vec::new(),
-            relevant_operations: String::new(),
+            headers: Vec::new(),
         }
     }
 
@@ -128,7 +98,7 @@ impl ApiClient {
         if let Some(files) = &self.from_files {
             return Ok(ServerAnswer {
                 text: files.object(uri)?.to_string(),
-                completeness: ListCompleteness::NotStated,
+                completeness: files.completeness.clone(),
             });
         }
         for _ in 0..MAX_RETRIES {
@@ -142,56 +112,51 @@ impl ApiClient {
         self.send_once(uri).await
     }
 
-    /// Reads the objects of a list page by page, so that only one page is in memory. `read` decodes
-    /// an object, and returns None to leave it out. Also returns whether the list is complete. The
-    /// list is complete only if each page states this.
+    /// Reads the objects of a list page by page. Also returns whether the list is complete. The list is
+    /// complete only if each page states this. An empty selector selects all objects.
     ///
-    /// With `--from`, the objects come from the files.
-    pub(super) async fn list<T>(
+    /// With `--from`, the objects come from the files. Selectors then have no effect, so callers also
+    /// compare labels and fields themselves.
+    pub(super) async fn list<T: DeserializeOwned>(
         &self,
-        list: ListRequest<'_>,
-        read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
+        path: &str,
+        label_selector: &str,
+        field_selector: &str,
     ) -> Result<(Vec<T>, ListCompleteness), Problem> {
         if let Some(files) = &self.from_files {
-            let objects = files.objects(list.path)?;
-            let found = objects.iter().map(|it| read(&it.to_string()));
-            let found = found
-                .filter_map(Result::transpose)
-                .collect::<Result<_, _>>();
-            let found = found.map_err(|error| unreadable(list.path, &error))?;
-            return Ok((found, ListCompleteness::of_files(files.incomplete.as_ref())));
+            let objects = files.objects(path)?.into_iter().map(T::deserialize);
+            let objects: Result<Vec<T>, _> = objects.collect();
+            let objects = objects.map_err(|error| unreadable(path, &error))?;
+            return Ok((objects, files.completeness.clone()));
         }
-        match self.pages(list, &PAGE_OBJECTS.to_string(), &read).await {
+        let selectors = [
+            ("labelSelector", label_selector),
+            ("fieldSelector", field_selector),
+        ];
+        match self.pages(path, selectors, &PAGE_OBJECTS.to_string()).await {
             // A continue token expires when the server no longer has the state of the first page. A
             // list in one page needs no continue token.
-            Err(Problem::Expired) => self.pages(list, "", &read).await,
+            Err(Problem::Expired) => self.pages(path, selectors, "").await,
             listed => listed,
         }
     }
 
-    async fn pages<T>(
+    async fn pages<T: DeserializeOwned>(
         &self,
-        list: ListRequest<'_>,
+        path: &str,
+        [labels, fields]: [(&str, &str); 2],
         limit: &str,
-        read: &impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<(Vec<T>, ListCompleteness), Problem> {
         let mut token = String::new();
-        let (mut found, mut completeness) = (Vec::new(), ListCompleteness::Complete);
+        let (mut found, mut completeness) = (Vec::new(), Ok(()));
         loop {
-            let query = query(&[
-                ("limit", limit),
-                ("labelSelector", list.label_selector),
-                ("fieldSelector", list.field_selector),
-                ("continue", &token),
-            ]);
-            let uri = format!("{}?{query}", list.path);
+            let query = query(&[("limit", limit), labels, fields, ("continue", &token)]);
+            let uri = format!("{path}?{query}");
             let answer = self.answer(&uri).await?;
-            completeness = combined(completeness, answer.completeness);
-            let page = ListItems::<&RawValue>::read(answer.text.as_bytes());
+            completeness = completeness.and(answer.completeness);
+            let page = ListItems::read(answer.text.as_bytes());
             let page = page.map_err(|error| unreadable(&uri, &error))?;
-            for item in page.items {
-                found.extend(read(item.get()).map_err(|error| unreadable(&uri, &error))?);
-            }
+            found.extend(page.items);
             match page.next {
                 Some(next) => token = next,
                 None => return Ok((found, completeness)),
@@ -200,27 +165,18 @@ impl ApiClient {
     }
 
     /// Reads all objects of a list like [`Self::list`], without the completeness.
-    pub(super) async fn all<T>(
+    pub(super) async fn all<T: DeserializeOwned>(
         &self,
         path: &str,
         field_selector: &str,
-        read: impl Fn(&str) -> Result<Option<T>, serde_json::Error>,
     ) -> Result<Vec<T>, Problem> {
-        let list = ListRequest {
-            path,
-            field_selector,
-            ..ListRequest::default()
-        };
-        Ok(self.list(list, read).await?.0)
+        Ok(self.list(path, "", field_selector).await?.0)
     }
 
     async fn send_once(&self, uri: &str) -> Result<ServerAnswer, Problem> {
         let mut request = http::Request::get(uri);
-        if !self.ignored_rule_sets.is_empty() {
-            request = request.header(IGNORED_HEADER, self.ignored_rule_sets.join(","));
-        }
-        if !self.relevant_operations.is_empty() {
-            request = request.header(SELECTOR_HEADER, &self.relevant_operations);
+        for (name, value) in self.headers.iter().filter(|it| !it.1.is_empty()) {
+            request = request.header(*name, value);
         }
         let request = request
             .body(Body::empty())
@@ -247,14 +203,17 @@ impl ApiClient {
     /// Sends a request, and returns the body of the answer and the completeness that its headers
     /// state. `Client::request_text` is not used, because it returns only the body.
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
-        let answer = self.client.send(request).await?;
-        if !answer.status().is_success() {
-            return Err(error_of(answer).await);
-        }
-        let (parts, body) = answer.into_parts();
+        let (parts, body) = self.client.send(request).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
+        let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
+        if !parts.status.is_success() {
+            // For example, the body of the answer to an unknown path is a text.
+            let unknown = |_| Status::failure(&text, "Unknown").with_code(parts.status.as_u16());
+            let status = serde_json::from_str(&text).unwrap_or_else(unknown);
+            return Err(kube::Error::Api(Box::new(status)));
+        }
         Ok(ServerAnswer {
-            text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
+            text,
             completeness: completeness(&parts.headers),
         })
     }
@@ -286,40 +245,15 @@ fn unreadable(uri: &str, error: &serde_json::Error) -> Problem {
 /// - all namespaces of the cluster
 /// - the projects of the user, in `OpenShift`
 /// - only the namespace of the kubeconfig context, which needs no request
-///
-/// With `--from`, these are the namespaces in the files.
 pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
-    if let Some(files) = &client.from_files {
-        return files.known_namespaces().into_iter().collect();
-    }
     for path in [
         "/api/v1/namespaces",
         "/apis/project.openshift.io/v1/projects",
     ] {
-        if let Ok(names) = names(client, path).await {
-            return names;
+        if let Ok(found) = client.all::<PartialObjectMeta>(path, "").await {
+            let names = found.into_iter().filter_map(|it| it.metadata.name);
+            return names.collect();
         }
     }
     vec![client.default_namespace.clone()]
-}
-
-/// Returns the names of all objects of a resource.
-async fn names(client: &ApiClient, path: &str) -> Result<Vec<String>, Problem> {
-    let name = |item: &str| {
-        let item: PartialObjectMeta = serde_json::from_str(item)?;
-        Ok(item.metadata.name)
-    };
-    client.all(path, "", name).await
-}
-
-/// The characters that must be escaped: all except the unreserved characters of RFC 3986.
-const ESCAPED: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
-    .remove(b'-')
-    .remove(b'.')
-    .remove(b'_')
-    .remove(b'~');
-
-/// Escapes a segment of a URL path.
-pub(crate) fn escape(segment: &str) -> String {
-    percent_encoding::utf8_percent_encode(segment, ESCAPED).to_string()
 }

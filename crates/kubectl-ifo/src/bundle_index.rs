@@ -3,6 +3,7 @@
 
 use super::problem::Problem;
 use ifo_api::completeness::Incomplete;
+use ifo_api::live;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +11,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) const INDEX_FILE: &str = "bundle.json";
 
 /// The index of a support bundle.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct BundleIndex {
     /// Time at which the collection began.
@@ -24,44 +25,28 @@ pub(crate) struct BundleIndex {
     pub(crate) server_version: Option<String>,
     /// Namespace of `ifo-apiserver`.
     pub(crate) server_namespace: String,
-    /// The operations in the bundle.
-    pub(crate) operations: OperationsPart,
+    /// The namespace of the operations and records in the bundle. None for all namespaces.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) namespace: Option<String>,
     /// All parts, also those that could not be read.
-    #[serde(skip_deserializing)]
     pub(crate) parts: Vec<BundlePart>,
 }
 
-/// The number, the namespaces and the completeness of the operations in the bundle.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct OperationsPart {
-    /// The result of reading the operations.
-    pub(crate) result: PartResult,
-    /// Number of operations in the bundle.
-    pub(crate) count: usize,
-    /// The namespaces whose operations were listed. None for all namespaces, or if the operations
-    /// could not be read.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) namespaces: Option<Vec<String>>,
-    /// True if `ifo-apiserver` has stated that its list is complete, and the bundle contains the
-    /// whole list.
-    pub(crate) is_complete: bool,
-    /// The reason why operations may be missing, from `ifo-apiserver`. None if `ifo-apiserver` has
-    /// stated no reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) incomplete: Option<Incomplete>,
-}
-
 /// A part of the bundle.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct BundlePart {
     /// Path of the file in the bundle. The file is missing if the part could not be read.
     pub(crate) path: String,
     /// The result of reading the part.
     pub(crate) result: PartResult,
-    /// The error message. Empty without `--include-text`, and if the part was read.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) message: String,
+    /// Number of objects. 0 for a file of another form.
+    pub(crate) count: usize,
+    /// The reason why operations or records may be missing from their list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) incomplete: Option<Incomplete>,
+    /// The error message. None without `--include-text`, and if the part was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) message: Option<String>,
 }
 
 /// The result of reading a part of the bundle.
@@ -81,21 +66,24 @@ pub(crate) enum PartResult {
     Failed,
 }
 
-impl PartResult {
-    /// Returns the result of a part that was read.
-    pub(crate) fn of_read(is_truncated: bool) -> Self {
-        if is_truncated {
-            Self::Truncated
-        } else {
-            Self::Read
+impl BundleIndex {
+    /// Returns the part with the operations that commands show: the operations of `ifo-apiserver`, or
+    /// else the custom resources. If no operations were read, returns the result of reading them.
+    pub(crate) fn operations(&self) -> Result<&BundlePart, PartResult> {
+        let file = format!("/{}.json", live::PLURAL);
+        let parts = self.parts.iter().filter(|it| it.path.ends_with(&file));
+        match parts.min_by_key(|it| it.result > PartResult::Truncated) {
+            Some(part) if part.result <= PartResult::Truncated => Ok(part),
+            unread => Err(unread.map(|it| it.result).unwrap_or_default()),
         }
     }
+}
 
-    /// Classifies the problem of a request.
-    pub(crate) fn of(problem: &Problem) -> Self {
+impl From<&Problem> for PartResult {
+    fn from(problem: &Problem) -> Self {
         match problem {
             Problem::Forbidden { .. } | Problem::Unauthorized => Self::Forbidden,
-            Problem::NotFound(_) | Problem::NotInstalled => Self::NotFound,
+            Problem::NotFound(_) => Self::NotFound,
             _ => Self::Failed,
         }
     }

@@ -3,9 +3,6 @@
 //! The context, the credentials, the impersonated user, the time limit and the proxy are those that
 //! kubectl would use.
 
-#[cfg(test)]
-mod tests;
-
 use super::api_client::ApiClient;
 use super::completion;
 use super::from_files::FileContents;
@@ -13,14 +10,13 @@ use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
 use clap_complete::ArgValueCandidates;
+use http::Uri;
+use http::uri::Scheme;
 use ifo_api::labels;
 use ifo_client::error_text::{chain, one_line};
 use ifo_client::proxy::proxy;
 use kube::client::Body;
-use kube::config::{
-    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster,
-    NamedContext,
-};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use std::collections::HashMap;
 use std::io;
@@ -208,22 +204,32 @@ impl ClusterFlags {
     }
 
     async fn config(&self) -> Result<Config, Problem> {
-        let mut kubeconfig = match self.load() {
-            Ok(kubeconfig) => kubeconfig,
-            Err(error) if self.kubeconfig_file().is_some() => return Err(error.into()),
+        let server = given(self.server.as_ref()).map(|it| it.parse()).transpose();
+        let server: Option<Uri> = server.map_err(KubeconfigError::ParseClusterUrl)?;
+        let (mut config, proxy_url) = match (self.load(), &server) {
+            (Err(error), _) if self.kubeconfig_file().is_some() => return Err(error.into()),
+            (Err(error), None) => (Config::incluster().map_err(|_| error)?, None),
             // With `--server`, no kubeconfig is needed, as in kubectl.
-            Err(_) if given(self.server.as_ref()).is_some() => Kubeconfig::default(),
-            Err(error) => {
-                return Config::incluster().map_err(|_| error.into());
+            (Err(_), Some(server)) => (Config::new(server.clone()), None),
+            (Ok(kubeconfig), Some(server)) if self.context_in(&kubeconfig).is_none() => {
+                (Config::new(server.clone()), None)
             }
+            (Ok(kubeconfig), _) => self.chosen(kubeconfig).await?,
         };
-        let chosen = self.choose(&mut kubeconfig)?;
-        let mut clusters = kubeconfig.clusters.iter();
-        let cluster = clusters.find(|it| Some(&it.name) == chosen.cluster.as_ref());
-        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
-        let mut config = Config::from_custom_kubeconfig(kubeconfig, &chosen).await?;
+        config.cluster_url = server.unwrap_or(config.cluster_url);
+        if config.cluster_url.scheme().is_none() {
+            // As in kubectl, an address without a scheme is `http`, even with a certificate authority.
+            let with_scheme = format!("http://{}", config.cluster_url).parse();
+            config.cluster_url = with_scheme.map_err(KubeconfigError::ParseClusterUrl)?;
+        }
+        config.tls_server_name = given(self.tls_server_name.as_ref()).or(config.tls_server_name);
+        if let Some(file) = given(self.certificate_authority.as_ref()) {
+            config.root_cert = Some(Vec::new());
+            config.root_cert_file = Some(file.into());
+        }
+        config.accept_invalid_certs |= self.insecure_skip_tls_verify;
         self.override_auth(&mut config.auth_info);
-        if config.cluster_url.scheme() == Some(&http::uri::Scheme::HTTP) {
+        if config.cluster_url.scheme() == Some(&Scheme::HTTP) {
             config.auth_info = without_credentials(&config.auth_info);
         }
         config.proxy_url = proxy_for(&config.cluster_url, proxy_url.as_deref())?;
@@ -237,67 +243,36 @@ impl ClusterFlags {
         Ok(config)
     }
 
-    /// Returns the names of the chosen context, cluster and user. Overrides values of clusters with
-    /// the values of the flags.
-    fn choose(&self, kubeconfig: &mut Kubeconfig) -> Result<KubeConfigOptions, Problem> {
-        let current = kubeconfig.current_context.take();
-        let context = given(self.context.as_ref()).or(current).unwrap_or_default();
+    fn context_in(&self, kubeconfig: &Kubeconfig) -> Option<String> {
+        given(self.context.as_ref()).or(given(kubeconfig.current_context.as_ref()))
+    }
+
+    /// Returns the configuration for the chosen context, cluster and user, and the proxy of the
+    /// cluster.
+    async fn chosen(&self, kubeconfig: Kubeconfig) -> Result<(Config, Option<String>), Problem> {
+        let chosen = KubeConfigOptions {
+            context: self.context_in(&kubeconfig),
+            cluster: given(self.cluster.as_ref()),
+            user: given(self.user.as_ref()),
+        };
         let mut contexts = kubeconfig.contexts.iter();
-        let of_context = contexts.find(|it| it.name == context);
-        let of_context = of_context.and_then(|it| it.context.clone());
-        let of_context = of_context.unwrap_or_default();
-        let cluster = given(self.cluster.as_ref()).unwrap_or(of_context.cluster);
-        let user = given(self.user.as_ref()).or(given(of_context.user.as_ref()));
-        if let Some(user) = &user
+        let context = contexts.find(|it| Some(&it.name) == chosen.context.as_ref());
+        let context = context
+            .and_then(|it| it.context.clone())
+            .unwrap_or_default();
+        let cluster = chosen.cluster.as_ref().unwrap_or(&context.cluster);
+        let mut clusters = kubeconfig.clusters.iter();
+        let cluster = clusters.find(|it| it.name == *cluster);
+        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
+        let user = chosen.user.as_ref().or(context.user.as_ref());
+        if let Some(user) = user.filter(|it| !it.is_empty())
             && !kubeconfig.auth_infos.iter().any(|it| it.name == *user)
         {
             let why = format!("the kubeconfig has no user {user:?}");
             return Err(Problem::Config(why));
         }
-        // The flag for the address needs no kubeconfig. So these names always exist.
-        if context.is_empty() {
-            kubeconfig.contexts.push(NamedContext {
-                context: Some(Context::default()),
-                ..NamedContext::default()
-            });
-        }
-        if given(self.server.as_ref()).is_some() {
-            kubeconfig.clusters.push(NamedCluster {
-                name: cluster.clone(),
-                ..NamedCluster::default()
-            });
-        }
-        for it in &mut kubeconfig.clusters {
-            self.override_cluster(it.cluster.get_or_insert_default());
-        }
-        Ok(KubeConfigOptions {
-            context: Some(context),
-            cluster: Some(cluster),
-            user,
-        })
-    }
-
-    fn override_cluster(&self, cluster: &mut Cluster) {
-        override_value(self.server.as_ref(), &mut cluster.server);
-        if let Some(server) = &mut cluster.server
-            && !server.contains("://")
-        {
-            // As in kubectl, an address without a scheme is `http`, even with a certificate
-            // authority.
-            server.insert_str(0, "http://");
-        }
-        override_value(self.tls_server_name.as_ref(), &mut cluster.tls_server_name);
-        if override_value(
-            self.certificate_authority.as_ref(),
-            &mut cluster.certificate_authority,
-        ) {
-            cluster.certificate_authority_data = None;
-        }
-        if self.insecure_skip_tls_verify {
-            cluster.insecure_skip_tls_verify = Some(true);
-            cluster.certificate_authority = None;
-            cluster.certificate_authority_data = None;
-        }
+        let config = Config::from_custom_kubeconfig(kubeconfig, &chosen).await?;
+        Ok((config, proxy_url))
     }
 
     fn override_auth(&self, auth: &mut AuthInfo) {
@@ -307,17 +282,17 @@ impl ClusterFlags {
             auth.exec = None;
             auth.auth_provider = None;
         }
-        if override_value(
-            self.client_certificate.as_ref(),
-            &mut auth.client_certificate,
-        ) {
+        if let Some(file) = given(self.client_certificate.as_ref()) {
+            auth.client_certificate = Some(file);
             auth.client_certificate_data = None;
         }
-        if override_value(self.client_key.as_ref(), &mut auth.client_key) {
+        if let Some(file) = given(self.client_key.as_ref()) {
+            auth.client_key = Some(file);
             auth.client_key_data = None;
         }
-        override_value(self.impersonate.as_ref(), &mut auth.impersonate);
-        override_value(self.impersonate_uid.as_ref(), &mut auth.impersonate_uid);
+        let (user, uid) = (&mut auth.impersonate, &mut auth.impersonate_uid);
+        *user = given(self.impersonate.as_ref()).or(user.take());
+        *uid = given(self.impersonate_uid.as_ref()).or(uid.take());
         if !self.impersonate_groups.is_empty() {
             auth.impersonate_groups = Some(self.impersonate_groups.clone());
         }
@@ -353,14 +328,6 @@ fn open_files(path: &Path) -> Result<ApiClient, Problem> {
     })
 }
 
-/// Overrides a value of the kubeconfig with the value of a flag. Returns true if the flag was set.
-fn override_value(flag: Option<&String>, value: &mut Option<String>) -> bool {
-    let flag = given(flag);
-    let is_given = flag.is_some();
-    *value = flag.or_else(|| value.take());
-    is_given
-}
-
 /// Reads the files that `KUBECONFIG` lists, or `~/.kube/config`. A listed file that does not exist
 /// is skipped, as in kubectl.
 fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
@@ -379,7 +346,7 @@ fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
 /// Returns the address of the proxy for requests to `server`. The kube crate would choose wrongly:
 /// it compares `NO_PROXY` with the address of the proxy instead of the server, and ignores
 /// `HTTP_PROXY`.
-fn proxy_for(server: &http::Uri, proxy_url: Option<&str>) -> Result<Option<http::Uri>, Problem> {
+fn proxy_for(server: &Uri, proxy_url: Option<&str>) -> Result<Option<Uri>, Problem> {
     let environment = |name: &str| std::env::var(name).ok();
     let address = proxy(server, proxy_url, environment);
     let parsed = address.map(|it| it.parse()).transpose();

@@ -13,14 +13,17 @@
 //! The plugin reads discovery when a kind is first needed. Two requests return all kinds
 //! (aggregated discovery, since Kubernetes 1.26).
 
-use super::api_client::{ApiClient, escape};
+use super::api_client::ApiClient;
 use super::colors::Paint;
 use super::columns::terminal_width;
 use super::output::{Format, TextStyle};
 use super::suggestion::nearest;
 use ifo_api::Gvr;
-use ifo_client::offline_kinds::{KindName, group, group_and_version};
+use ifo_client::list::escape;
+use ifo_client::offline_kinds::{KindName, group};
 use ifo_client::short_names::ShortNames;
+use kube::api::{ApiResource, DynamicObject, Resource as _};
+use kube::core::GroupVersionKind;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use std::fmt;
 use std::str::FromStr;
@@ -44,11 +47,7 @@ struct ServedKinds {
 /// A resource that a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ServedResource {
-    group: String,
-    version: String,
-    kind: String,
-    /// The plural name, as in paths.
-    plural: String,
+    api: ApiResource,
     /// True if the resource is namespaced.
     namespaced: bool,
     /// The kind, plural, singular and short names, in lower case.
@@ -71,8 +70,8 @@ impl FromStr for ChosenKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |_| format!("{text:?} is not the name of a kind; an example is VirtualMachine");
-        let name = text.parse().map_err(wrong)?;
+        let wrong = || format!("{text:?} is not the name of a kind; an example is VirtualMachine");
+        let name = KindName::new(text).ok_or_else(wrong)?;
         Ok(Self {
             text: text.to_owned(),
             name,
@@ -134,8 +133,9 @@ impl ChosenKind {
         if !self.is_served() {
             return self.name.is_kind(kind, api_version);
         }
+        let is_kind = |it: &ApiResource| it.kind.eq_ignore_ascii_case(kind);
         let (group, mut served) = (group(api_version), self.served().iter());
-        served.any(|it| it.group == group && it.kind.eq_ignore_ascii_case(kind))
+        served.any(|it| it.api.group == group && is_kind(&it.api))
     }
 
     /// Returns true if the resource `target`, which a rule set watches, is of the chosen kind.
@@ -144,7 +144,7 @@ impl ChosenKind {
             return self.name.is_resource(target);
         }
         let mut served = self.served().iter();
-        served.any(|it| it.group == target.group && it.plural == target.resource)
+        served.any(|it| it.api.group == target.group && it.api.plural == target.resource)
     }
 }
 
@@ -176,9 +176,7 @@ impl Kinds {
     /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain the
     /// kind.
     pub(super) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
-        let is_it = |it: &&ServedResource| {
-            it.kind == kind && (&*it.group, &*it.version) == group_and_version(api_version)
-        };
+        let is_it = |it: &&ServedResource| it.api.kind == kind && it.api.api_version == api_version;
         let served = self.discovered().await?;
         served.resources.iter().find(is_it).cloned()
     }
@@ -193,9 +191,6 @@ impl Kinds {
     }
 
     async fn read_discovery(&self) -> Option<ServedKinds> {
-        if self.server.from_files.is_some() {
-            return None;
-        }
         let client = &self.server.client;
         let core = self
             .server
@@ -216,21 +211,14 @@ impl Kinds {
 impl ServedResource {
     fn has_name(&self, name: &KindName) -> bool {
         let named = self.names.iter().any(|own| own == name.name());
-        named && name.allows(&self.group, &self.version)
+        named && name.allows(&self.api.group, &self.api.version)
     }
 
     /// Returns the path of an object. The namespace is used only if the resource is namespaced.
     pub(super) fn path(&self, namespace: Option<&str>, name: &str) -> String {
-        let version = escape(&self.version);
-        let root = match &*self.group {
-            "" => format!("/api/{version}"),
-            group => format!("/apis/{}/{version}", escape(group)),
-        };
-        let within = match namespace {
-            Some(namespace) if self.namespaced => format!("/namespaces/{}", escape(namespace)),
-            _ => String::new(),
-        };
-        format!("{root}{within}/{}/{}", self.plural, escape(name))
+        let within = namespace.filter(|_| self.namespaced);
+        let list = DynamicObject::url_path(&self.api, within);
+        format!("{list}/{}", escape(name))
     }
 }
 
@@ -245,16 +233,14 @@ fn resources_in(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
                 let (Some(kind), Some(plural)) = (kind, resource.resource) else {
                     continue;
                 };
-                let names = [kind.clone(), plural.clone()].into_iter();
-                let names = names.chain(resource.singular_resource);
+                let gvk = GroupVersionKind::gvk(&name, &version_name, &kind);
+                let own = [kind, plural.clone()].into_iter();
+                let names = own.chain(resource.singular_resource);
                 let names = names.chain(resource.short_names);
                 resources.push(ServedResource {
-                    group: name.clone(),
-                    version: version_name.clone(),
+                    api: ApiResource::from_gvk_with_plural(&gvk, &plural),
                     namespaced: resource.scope.as_deref() == Some("Namespaced"),
                     names: names.map(|name| name.to_ascii_lowercase()).collect(),
-                    kind,
-                    plural,
                 });
             }
         }

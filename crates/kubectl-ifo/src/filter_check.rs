@@ -111,10 +111,7 @@ async fn check_value(
         (Kind(kind), _) if kind.certainly_does_not_exist() => Ok(false),
         (Kind(_), _) => Err("the cluster does not list all kinds".to_owned()),
         (Node(name), _) => find_object(source, "nodes", name).await,
-        (Namespace(name), _) => match &source.server.from_files {
-            Some(files) if files.known_namespaces().contains(name) => Ok(true),
-            _ => find_object(source, "namespaces", name).await,
-        },
+        (Namespace(name), _) => find_object(source, "namespaces", name).await,
     };
     match exists {
         Ok(true) => Ok(None),

@@ -18,7 +18,6 @@ mod bundle_index;
 mod clock;
 mod colors;
 mod columns;
-mod completeness;
 mod completion;
 mod connect;
 mod describe;

@@ -182,40 +182,31 @@ pub(super) trait OperationFacts {
     /// there are fewer than five earlier runs, formats the `expectedDuration` of the rule as a
     /// limit, such as `limit 10m`. Returns an empty text if neither duration is known.
     fn usual_duration(&self) -> String {
-        let Some(expected) = &self.operation().status.expected else {
-            return String::new();
-        };
-        let typical = seconds_text(expected.typical_seconds);
-        match expected.source {
-            ExpectedSource::Rule => format!("limit {typical}"),
-            ExpectedSource::History => typical,
-            ExpectedSource::Unknown(_) => String::new(),
-        }
+        let mut text = self.usual_duration_and_source();
+        text.truncate(text.find(" (").unwrap_or(text.len()));
+        text
     }
 
     /// Formats the usual duration with its source: `2m5s (37 runs, 95% within 4m)`, or `limit 10m
     /// (from the rule)`. Returns an empty text if [`Self::usual_duration`] is empty.
     fn usual_duration_and_source(&self) -> String {
-        let usual = self.usual_duration();
         let Some(expected) = &self.operation().status.expected else {
-            return usual;
+            return String::new();
         };
-        let source = match expected.source {
-            ExpectedSource::Rule => "from the rule".to_owned(),
+        let typical = seconds_text(expected.typical_seconds);
+        match expected.source {
+            ExpectedSource::Rule => format!("limit {typical} (from the rule)"),
             ExpectedSource::History => {
-                let runs = match expected.runs {
-                    Some(1) => Some("1 run".to_owned()),
-                    runs => runs.map(|it| format!("{it} runs")),
-                };
+                let runs = expected.runs.map(|it| match it {
+                    1 => "1 run".to_owned(),
+                    runs => format!("{runs} runs"),
+                });
                 let p95 = expected.p95_seconds;
                 let p95 = p95.map(|it| format!("95% within {}", seconds_text(it)));
-                runs.into_iter().chain(p95).collect::<Vec<_>>().join(", ")
+                let facts: Vec<String> = runs.into_iter().chain(p95).collect();
+                format!("{typical} ({})", facts.join(", "))
             }
             ExpectedSource::Unknown(_) => String::new(),
-        };
-        match source.as_str() {
-            "" => usual,
-            source => format!("{usual} ({source})"),
         }
     }
 

@@ -9,25 +9,22 @@ mod decode;
 mod follow;
 mod watch;
 
-pub(super) use super::api_client::{escape, namespaces};
-pub(super) use decode::{decode, encode};
+pub(super) use super::api_client::namespaces;
+pub(super) use decode::{AnyOperation, encode};
 pub(super) use follow::{OperationChange, OperationFollower, PROBE_INTERVAL};
-pub(super) use ifo_client::list::query;
+pub(super) use ifo_client::list::{escape, list_path, query};
 pub(super) use watch::{ObjectChange, changes, check_namespaces};
 
-use super::api_client::{ApiClient, ListRequest};
-use super::completeness::{ListCompleteness, combined};
+use super::api_client::{ApiClient, ListCompleteness};
 use super::filter::Filters;
 use super::operation::InFlightOperation;
 use super::output::complain;
 use super::plain_text::first_names;
 use super::problem::Problem;
-use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
-use std::sync::{Mutex, PoisonError};
 
 /// Largest number of concurrent requests, if each request is for one namespace. The plugin sends
 /// further requests when earlier requests have been answered.
@@ -57,11 +54,8 @@ impl Served {
     }
 
     /// Returns `plural.group`, as RBAC errors name the resource.
-    pub(super) fn resource(self) -> &'static str {
-        match self {
-            Self::Live => "inflightoperations.live.ifo.kubevirt.io",
-            Self::Crs => "inflightoperations.ifo.kubevirt.io",
-        }
+    pub(super) fn resource(self) -> String {
+        format!("{}.{}", live::PLURAL, self.group())
     }
 
     /// Returns true if the discovery of the cluster contains the API, or if discovery cannot be
@@ -96,8 +90,8 @@ pub(super) struct OperationSource {
     /// A note for the user. Set if the operations come from custom resources, or if the user may
     /// list operations only in some namespaces. Otherwise None.
     pub(super) note: Option<String>,
-    /// The completeness of the newest list. The lists of several namespaces are combined.
-    completeness: Mutex<ListCompleteness>,
+    /// Whether the list is complete. The lists of several namespaces are combined.
+    pub(super) completeness: ListCompleteness,
 }
 
 impl OperationSource {
@@ -109,7 +103,7 @@ impl OperationSource {
             namespaces: None,
             filters,
             note: None,
-            completeness: Mutex::default(),
+            completeness: Ok(()),
         }
     }
 
@@ -153,16 +147,9 @@ impl OperationSource {
         Ok((source, listed?))
     }
 
-    /// Returns the reason why operations may be missing from the newest list. None if no reason is
-    /// known.
+    /// Returns the reason why operations may be missing from the list. None if no reason is known.
     pub(super) fn incomplete(&self) -> Option<Incomplete> {
-        self.completeness().incomplete()
-    }
-
-    /// Returns whether the newest list is complete. The lists of several namespaces are combined.
-    pub(super) fn completeness(&self) -> ListCompleteness {
-        let newest = self.completeness.lock();
-        newest.unwrap_or_else(PoisonError::into_inner).clone()
+        self.completeness.clone().err()
     }
 
     /// Asks the server whether its lists are complete at this time. The result says nothing about
@@ -175,31 +162,13 @@ impl OperationSource {
     pub(super) async fn probe(&self) -> Result<ListCompleteness, Problem> {
         let selector = self.filters.label_selector();
         let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
-        let asked = self.requested_namespaces().into_iter();
-        let asked = asked.map(|namespace| {
-            let uri = format!("{}?{query}", self.path(namespace));
-            async move { self.server.answer(&uri).await }.boxed()
-        });
-        let answers = futures::stream::iter(asked.collect::<Vec<BoxFuture<'_, _>>>());
+        let namespaces = self.requested_namespaces().into_iter();
+        let uris = namespaces.map(|it| format!("{}?{query}", self.path(it)));
+        let uris = futures::stream::iter(uris.collect::<Vec<_>>());
+        let answers = uris.map(|uri| async move { self.server.answer(&uri).await });
         let answers: Vec<_> = answers.buffered(CONCURRENCY).try_collect().await?;
-        let completeness = answers.into_iter().map(|it| it.completeness);
-        Ok(combined_of_all(completeness))
-    }
-
-    /// Joins the lists of several namespaces, and keeps their completeness.
-    fn joined(&self, lists: Vec<OperationList>) -> Vec<InFlightOperation> {
-        let (operations, completeness): (Vec<_>, Vec<_>) = lists.into_iter().unzip();
-        let newest = self.completeness.lock();
-        *newest.unwrap_or_else(PoisonError::into_inner) = combined_of_all(completeness);
-        operations.into_iter().flatten().collect()
-    }
-
-    /// Lists the matching operations in the selected phases.
-    pub(super) async fn list(&self) -> Result<Vec<InFlightOperation>, Problem> {
-        let lists = futures::stream::iter(self.requested_namespaces())
-            .map(|namespace| self.list_in(namespace))
-            .buffered(CONCURRENCY);
-        Ok(self.joined(lists.try_collect().await?))
+        let completeness = answers.into_iter().map(|it| self.stated(it.completeness));
+        Ok(completeness.collect())
     }
 
     /// Returns the namespace of each request. None is the request for all namespaces. Custom
@@ -214,45 +183,37 @@ impl OperationSource {
     }
 
     /// Lists the operations. If the user may not list the operations of all namespaces, lists them
-    /// in the namespaces that the user may read. Returns `NotFound` if the cluster does not serve
-    /// the API, even if RBAC refuses the request.
+    /// in the namespaces that the user may read, and sets `namespaces` to these. Returns `NotFound`
+    /// if the cluster does not serve the API, even if RBAC refuses the request.
     async fn list_readable(&mut self) -> Result<Vec<InFlightOperation>, Problem> {
-        let listed = self.list().await;
-        let Err(refused @ Problem::Forbidden { .. }) = listed else {
-            return listed;
-        };
-        if !self.served.is_served_by(&self.server).await {
-            return Err(Problem::NotFound(refused.to_string()));
+        let mut listed = self.list_in(self.requested_namespaces()[0]).await;
+        if let Err(refused @ Problem::Forbidden { .. }) = &listed {
+            if !self.served.is_served_by(&self.server).await {
+                return Err(Problem::NotFound(refused.to_string()));
+            }
+            if self.served == Served::Live && self.filters.namespace.is_none() {
+                listed = self.list_one_by_one(refused.clone()).await;
+            }
         }
-        if self.served == Served::Live && self.filters.namespace.is_none() {
-            return self.list_one_by_one(refused).await;
-        }
-        Err(refused)
+        let (operations, completeness) = listed?;
+        self.completeness = completeness;
+        Ok(operations)
     }
 
-    /// Lists the operations with one request for each namespace, and sets `namespaces` to the
-    /// namespaces that the user may read. `refused` is the answer to the request for all
-    /// namespaces.
-    async fn list_one_by_one(
-        &mut self,
-        refused: Problem,
-    ) -> Result<Vec<InFlightOperation>, Problem> {
+    /// Lists the operations with one request for each namespace. `refused` is the answer to the request
+    /// for all namespaces.
+    async fn list_one_by_one(&mut self, refused: Problem) -> Result<OperationList, Problem> {
         let all = namespaces(&self.server).await;
-        let lists: Vec<(&String, Result<OperationList, Problem>)> = futures::stream::iter(&all)
-            .map(async |namespace| (namespace, self.list_in(Some(namespace)).await))
-            .buffered(CONCURRENCY)
-            .collect()
-            .await;
+        let lists = futures::stream::iter(&all).map(|namespace| self.list_in(Some(namespace)));
+        let lists: Vec<_> = lists.buffered(CONCURRENCY).collect().await;
+        let (mut operations, mut completeness) = (Vec::new(), Ok(()));
         let mut allowed = Vec::new();
-        let mut readable = Vec::new();
-        for (namespace, listed) in lists {
-            match listed {
-                Ok(listed) => {
-                    allowed.push(namespace.clone());
-                    readable.push(listed);
-                }
-                Err(Problem::Forbidden { .. }) => {}
-                Err(problem) => return Err(problem),
+        for (namespace, listed) in all.into_iter().zip(lists) {
+            if !matches!(listed, Err(Problem::Forbidden { .. })) {
+                let (more, of_list) = listed?;
+                operations.extend(more);
+                completeness = completeness.and(of_list);
+                allowed.push(namespace);
             }
         }
         if allowed.is_empty() {
@@ -263,20 +224,28 @@ impl OperationSource {
             "you may not list operations in all namespaces; showing those in {named}"
         ));
         self.namespaces = Some(allowed);
-        Ok(self.joined(readable))
+        Ok((operations, completeness))
     }
 
     /// Lists the operations in one namespace, or in all namespaces.
     async fn list_in(&self, namespace: Option<&str>) -> Result<OperationList, Problem> {
         let path = self.path(namespace);
-        let field_selector = self.live_selector(self.filters.list_selector());
-        let list = ListRequest {
-            path: &path,
-            label_selector: &self.filters.selector.text,
-            field_selector: &field_selector,
-        };
-        let read = |item: &str| Ok(Some(decode(item)?).filter(|it| self.filters.shows(it)));
-        self.server.list(list, read).await
+        let fields = self.live_selector(self.filters.list_selector());
+        let listed = self
+            .server
+            .list(&path, &self.filters.selector.text, &fields);
+        let (listed, completeness) = listed.await?;
+        let operations = listed.into_iter().map(|AnyOperation(it)| it);
+        let shown = operations.filter(|it| self.filters.shows(it)).collect();
+        Ok((shown, self.stated(completeness)))
+    }
+
+    /// Returns the completeness of an answer. The headers of custom resources do not state it, so no
+    /// reason is known why some may be missing.
+    fn stated(&self, completeness: ListCompleteness) -> ListCompleteness {
+        let is_unknown =
+            |why: &Incomplete| self.served == Served::Crs && *why == Incomplete::NotKnown;
+        completeness.or_else(|why| if is_unknown(&why) { Ok(()) } else { Err(why) })
     }
 
     /// Returns the field selector of a request. It is empty for custom resources, because their CRD
@@ -289,14 +258,6 @@ impl OperationSource {
     }
 
     fn path(&self, namespace: Option<&str>) -> String {
-        let group = self.served.group();
-        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
-        format!("/apis/{group}/{VERSION}{within}/{}", live::PLURAL)
+        list_path(self.served.group(), live::PLURAL, namespace)
     }
-}
-
-/// Combines the completeness of several lists. Without a list, the completeness is not stated.
-fn combined_of_all(all: impl IntoIterator<Item = ListCompleteness>) -> ListCompleteness {
-    let combined = all.into_iter().reduce(combined);
-    combined.unwrap_or(ListCompleteness::NotStated)
 }

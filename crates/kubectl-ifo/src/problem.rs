@@ -19,20 +19,13 @@ pub(super) enum Problem {
     /// There is no kubeconfig, or it is invalid. Or a setting of a proxy is invalid.
     #[error("{0}; see --kubeconfig, --context, KUBECONFIG and HTTPS_PROXY")]
     Config(String),
-    /// The kube-apiserver does not answer, or its certificate cannot be verified.
-    #[error("cannot reach the cluster at {server}: {why}; check --context and the network")]
-    Unreachable {
-        /// Address of the kube-apiserver.
-        server: String,
-        /// The error, with its causes.
-        why: String,
-    },
+    /// The kube-apiserver does not answer, or its certificate cannot be verified. Contains its address
+    /// and the error.
+    #[error("cannot reach the cluster at {0}; check --context and the network")]
+    Unreachable(String),
     /// The cluster has not answered within `--request-timeout`.
     #[error("no answer from the cluster within {} s; set a longer time with --request-timeout", .0.as_secs_f64())]
     TimedOut(Duration),
-    /// The server does not accept a value in the request (400).
-    #[error("{0}")]
-    Invalid(String),
     /// The credentials are not valid (401).
     #[error(
         "the cluster does not accept your credentials; log in again, or name others with --user or --token"
@@ -94,14 +87,10 @@ impl Problem {
     /// Converts an error of kube's client. `server` is the address of the kube-apiserver.
     pub(super) fn of(error: &kube::Error, server: &str) -> Self {
         let kube::Error::Api(status) = error else {
-            return Self::Unreachable {
-                server: server.to_owned(),
-                why: chain(error),
-            };
+            return Self::Unreachable(format!("{server}: {}", chain(error)));
         };
         let message = one_line(&status.message);
         match status.code {
-            400 => Self::Invalid(message),
             401 => Self::Unauthorized,
             403 => Self::Forbidden { message },
             404 => Self::NotFound(message),

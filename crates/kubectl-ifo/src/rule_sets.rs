@@ -6,7 +6,8 @@ use super::discovered_kinds::ChosenKind;
 use super::filter::{FilterValue, Filters};
 use super::problem::Problem;
 use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
-use ifo_api::{GROUP, VERSION, labels};
+use ifo_api::{GROUP, labels};
+use ifo_client::list::list_path;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
@@ -32,10 +33,8 @@ pub(super) struct ListedRuleSet {
 impl RuleSets {
     /// Reads all rule sets.
     pub(super) async fn read(server: &ApiClient) -> Result<Self, Problem> {
-        let plural = ruleset::PLURAL;
-        let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
-        let read = |item: &str| serde_json::from_str(item).map(Some);
-        let items = server.all(&path, "", read).await?;
+        let path = list_path(GROUP, ruleset::PLURAL, None);
+        let items = server.all(&path, "").await?;
         Ok(Self { items })
     }
 

@@ -3,7 +3,7 @@
 
 use super::api_client::ApiClient;
 use super::operation::InFlightOperation;
-use super::operation_source::decode;
+use super::operation_source::AnyOperation;
 use ifo_api::Text;
 use ifo_api::live::{Phase, SubjectReference};
 use ifo_api::metadata::{Condition, Time, UnknownFields};
@@ -41,7 +41,8 @@ pub(super) fn on(namespace: &str, kind: &str, name: &str, operation: &str) -> In
         },
         "status": {"state": "Progressing"},
     });
-    decode(&object.to_string()).expect("the JSON is an operation")
+    let operation = AnyOperation::try_from(object);
+    operation.expect("the JSON is an operation").0
 }
 
 /// Creates a subject: the identity of an object, but no operation on the object.

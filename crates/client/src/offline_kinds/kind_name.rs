@@ -3,48 +3,24 @@
 
 use super::{group_and_version, is_kind_or_plural, plural, well_known::is_short_name};
 use ifo_api::Gvr;
-use std::str::FromStr;
 
 /// The name of a kind: the kind itself, its plural, its singular or a short name. Case is ignored.
 /// A group, a version, or a version and a group can follow after a dot, as in `vm.kubevirt.io`,
 /// `nodes.v1` and `vm.v1.kubevirt.io`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KindName {
-    /// Text before the first dot, in lower case.
-    name: String,
-    /// Text after the first dot, in lower case: `group`, `version.group`, or `version` for the core
-    /// group. None if there is no dot.
-    qualifier: Option<String>,
-}
-
-/// The error for a text that is empty or begins with a dot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EmptyName;
-
-impl FromStr for KindName {
-    type Err = EmptyName;
-
-    fn from_str(text: &str) -> Result<Self, EmptyName> {
-        let text = text.to_ascii_lowercase();
-        let (name, qualifier) = match text.split_once('.') {
-            Some((name, qualifier)) => (name, Some(qualifier.to_owned())),
-            None => (text.as_str(), None),
-        };
-        if name.is_empty() {
-            return Err(EmptyName);
-        }
-        Ok(Self {
-            name: name.to_owned(),
-            qualifier,
-        })
-    }
-}
+pub struct KindName(String);
 
 impl KindName {
+    /// Returns None if the text is empty or begins with a dot.
+    pub fn new(text: &str) -> Option<Self> {
+        let is_name = !text.is_empty() && !text.starts_with('.');
+        is_name.then(|| Self(text.to_ascii_lowercase()))
+    }
+
     /// Returns the kind, plural, singular or short name, in lower case and without group and
     /// version.
     pub fn name(&self) -> &str {
-        &self.name
+        self.0.split('.').next().unwrap_or_default()
     }
 
     /// Returns true if the name allows the API group `group` and the version `version`:
@@ -54,7 +30,7 @@ impl KindName {
     /// - A name with a version and a group, such as `vm.v1.kubevirt.io`, allows only these.
     /// - A name with a version alone, such as `nodes.v1`, allows this version of the core group.
     pub fn allows(&self, group: &str, version: &str) -> bool {
-        self.qualifier.as_deref().is_none_or(|wanted| {
+        self.0.split_once('.').is_none_or(|(_, wanted)| {
             let (wanted_version, wanted_group) = wanted.split_once('.').unwrap_or((wanted, ""));
             wanted == group || (wanted_version, wanted_group) == (version, group)
         })
@@ -65,8 +41,8 @@ impl KindName {
     /// same.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
-        let named =
-            is_kind_or_plural(&self.name, kind) || is_short_name(&self.name, group, &plural(kind));
+        let named = is_kind_or_plural(self.name(), kind)
+            || is_short_name(self.name(), group, &plural(kind));
         named && self.allows(group, version)
     }
 
@@ -74,8 +50,8 @@ impl KindName {
     /// widely used short name. If the name contains a group or version, `resource` must have the
     /// same.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
-        let named = is_kind_or_plural(&resource.resource, &self.name)
-            || is_short_name(&self.name, &resource.group, &resource.resource);
+        let named = is_kind_or_plural(&resource.resource, self.name())
+            || is_short_name(self.name(), &resource.group, &resource.resource);
         named && self.allows(&resource.group, &resource.version)
     }
 }
@@ -85,7 +61,7 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> KindName {
-        text.parse().expect("the text does not begin with a dot")
+        KindName::new(text).expect("the text does not begin with a dot")
     }
 
     #[test]
@@ -111,7 +87,7 @@ mod tests {
         for text in ["deploy.v1apps", "deploy.v1.", "deploy.v1"] {
             assert!(!name(text).is_kind("Deployment", "apps/v1"), "{text}");
         }
-        assert_eq!(".apps".parse::<KindName>(), Err(EmptyName));
+        assert_eq!(KindName::new(".apps"), None);
     }
 
     #[test]

@@ -23,12 +23,8 @@ pub(crate) async fn read(
     let (kind, name) = (&subject.kind, &subject.name);
     let selector = format!("involvedObject.kind={kind},involvedObject.name={name}");
     let path = format!("/api/v1/namespaces/{}/events", escape(namespace));
-    let read = |item: &str| {
-        let event: Event = serde_json::from_str(item)?;
-        Ok(Some(event).filter(|it| is_about(it, subject)))
-    };
-    let listed = server.all(&path, &selector, read);
-    let mut events = listed.await?;
+    let mut events: Vec<Event> = server.all(&path, &selector).await?;
+    events.retain(|it| is_about(it, subject));
     events.sort_by_key(|it| Reverse(last_time(it)));
     Ok(events)
 }

@@ -21,14 +21,14 @@ use super::filter_check;
 use super::history::records;
 use super::list::{self, FormatArgs};
 use super::operation::{InFlightOperation, OperationFacts, operation_name_in};
-use super::operation_source::{OperationSource, escape};
+use super::operation_source::{OperationSource, escape, list_path};
 use super::output::{Format, TerminalText, complain, print};
 use super::problem::Problem;
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use crate::clock;
 use clap_complete::ArgValueCandidates;
-use ifo_api::{GROUP, VERSION, ruleset};
+use ifo_api::{GROUP, ruleset};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -145,9 +145,8 @@ fn not_shown(why: &str) -> String {
 
 /// Reads a rule set.
 pub(crate) async fn get_rule_set(server: &ApiClient, name: &str) -> Result<Value, Problem> {
-    let plural = ruleset::PLURAL;
-    let path = format!("/apis/{GROUP}/{VERSION}/{plural}/{}", escape(name));
-    server.get(&path).await
+    let list = list_path(GROUP, ruleset::PLURAL, None);
+    server.get(&format!("{list}/{}", escape(name))).await
 }
 
 /// Returns the rule for `operation`, with the variables that it uses, the target of the rule set and

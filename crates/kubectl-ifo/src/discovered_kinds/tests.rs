@@ -5,10 +5,7 @@ use ifo_client::offline_kinds::plural;
 
 fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
     ServedResource {
-        group: group.to_owned(),
-        version: "v1".to_owned(),
-        kind: kind.to_owned(),
-        plural: plural(kind),
+        api: ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)),
         namespaced: true,
         names: [kind.to_lowercase(), plural(kind), short.to_owned()].to_vec(),
     }

@@ -99,20 +99,9 @@ fn open(path: &Path) -> io::Result<(Box<dyn Read>, Option<Timestamp>)> {
         return Ok((Box::new(io::stdin().lock()), None));
     }
     let file = File::open(path)?;
-    let modified = modified(&file);
+    let modified = file.metadata().and_then(|it| it.modified()).ok();
+    let modified = modified.and_then(|it| Timestamp::try_from(it).ok());
     Ok((Box::new(BufReader::new(file)), modified))
-}
-
-/// Returns the time of the last change of a file. None if it is unknown.
-fn modified(file: &File) -> Option<Timestamp> {
-    let time = file.metadata().ok()?.modified().ok()?;
-    Timestamp::try_from(time).ok()
-}
-
-/// Returns the error for a file that is larger than [`MAX_FILE_BYTES`].
-fn file_too_large(path: &str) -> io::Error {
-    let limit = MAX_FILE_BYTES >> 20;
-    io::Error::other(format!("the file {path} is larger than {limit} MiB"))
 }
 
 /// Reads a whole stream, which can be endless. Returns an error if it is longer than
@@ -121,7 +110,9 @@ fn read_limited(path: &str, stream: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     stream.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(file_too_large(path));
+        let limit = MAX_FILE_BYTES >> 20;
+        let why = format!("the file {path} is larger than {limit} MiB");
+        return Err(io::Error::other(why));
     }
     Ok(bytes)
 }
@@ -159,9 +150,9 @@ impl FoundFiles {
             if entry.file_type().is_ok_and(|it| it.is_dir()) {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
             } else if is_candidate(&path) && entry.path().is_file() {
-                let read = |file| Ok((modified(&file), read_limited(&path, file)?));
-                match File::open(entry.path()).and_then(read) {
-                    Ok((modified, bytes)) => self.add(path, bytes, modified)?,
+                let read = |(file, modified)| Ok((read_limited(&path, file)?, modified));
+                match open(&entry.path()).and_then(read) {
+                    Ok((bytes, modified)) => self.add(path, bytes, modified)?,
                     Err(error) => self.errors.push((path, error)),
                 }
             }
@@ -188,14 +179,8 @@ impl FoundFiles {
         if head.get(offset..) == Some(magic) {
             return self.add_archive(whole);
         }
-        let bytes = read_limited(name, whole)?;
-        self.total_bytes += bytes.len();
-        self.files.push(FoundFile {
-            path: name.to_owned(),
-            bytes,
-            modified,
-        });
-        Ok(())
+        self.is_relevant = |_, _| true;
+        self.add(name.to_owned(), read_limited(name, whole)?, modified)
     }
 
     fn add_archive(&mut self, stream: impl Read) -> io::Result<()> {
@@ -218,13 +203,10 @@ impl FoundFiles {
             if !kind.is_file() || !is_candidate(&path) {
                 continue;
             }
-            if entry.size() > MAX_FILE_BYTES {
-                return Err(file_too_large(&path));
-            }
             let seconds = entry.header().mtime().ok();
             let seconds = seconds.and_then(|it| i64::try_from(it).ok());
             let modified = seconds.and_then(|it| Timestamp::from_second(it).ok());
-            let bytes = content_of(&mut entry)?;
+            let bytes = content_of(&path, &mut entry)?;
             self.add(path, bytes, modified)?;
         }
         Ok(())
@@ -260,10 +242,9 @@ fn entries_of(folder: &Path, depth: usize) -> io::Result<Vec<DirEntry>> {
     Ok(entries)
 }
 
-/// Reads the content of an entry. The caller limits its size.
-fn content_of(entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    entry.read_to_end(&mut bytes)?;
+/// Reads the content of an entry.
+fn content_of(path: &str, entry: &mut Entry<'_, impl Read>) -> io::Result<Vec<u8>> {
+    let bytes = read_limited(path, &mut *entry)?;
     if (bytes.len() as u64) < entry.size() {
         return Err(io::Error::other("the archive ends within an entry"));
     }
@@ -278,7 +259,7 @@ fn name_in(entry: &mut Entry<'_, impl Read>) -> io::Result<Option<String>> {
             MAX_EXTENDED_HEADER_BYTES >> 10
         )));
     }
-    let bytes = content_of(entry)?;
+    let bytes = content_of("", entry)?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if entry.header().entry_type() == EntryType::GNULongName {
         // The name ends with a NUL.

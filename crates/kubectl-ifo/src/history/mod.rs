@@ -13,7 +13,7 @@ use super::filter::{Filters, one_of};
 use super::filter_check;
 use super::list::{FormatArgs, WorkArgs, objects, print_incomplete};
 use super::operation::{InFlightOperation, OperationFacts};
-use super::operation_source::{OperationSource, Served, decode, escape};
+use super::operation_source::{AnyOperation, OperationSource, Served, list_path};
 use super::output::{complain, print, print_error_line};
 use super::problem::Problem;
 use super::sort::SortBy;
@@ -23,7 +23,7 @@ use OperationColumn::{
     Completed, Component, Duration, Expected, Initiator, Message, Name, Namespace, Nodes,
     Operation, Queued, Reason, RuleSet, Started, State, Subject,
 };
-use ifo_api::{LIVE_GROUP, Text, VERSION, live, record};
+use ifo_api::{LIVE_GROUP, Text, live, record};
 use jiff::Timestamp;
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -170,9 +170,8 @@ fn ended_pieces(
 /// enough: persistence mode can be off, and the user may perhaps not read both.
 async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOperation>, Problem> {
     let records = records(source, "").await;
-    let path = format!("/apis/{}/{VERSION}/{}", Served::Crs.group(), live::PLURAL);
-    let read = |item: &str| decode(item).map(Some);
-    let custom = match source.server.all(&path, "", read).await {
+    let path = list_path(Served::Crs.group(), live::PLURAL, None);
+    let custom: Vec<AnyOperation> = match source.server.all(&path, "").await {
         Err(problem) if source.served == Served::Crs => return Err(problem),
         custom => custom.unwrap_or_default(),
     };
@@ -190,7 +189,8 @@ async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOp
     // A custom resource has the UID of the operation that it stores.
     let uids: HashSet<Text> = all.iter().map(|it| it.metadata.uid.clone()).collect();
     let is_new = |uid: &Text| uid.is_empty() || !uids.contains(uid);
-    let ended = custom.into_iter().filter(|it| it.completed().is_some());
+    let custom = custom.into_iter().map(|AnyOperation(it)| it);
+    let ended = custom.filter(|it| it.completed().is_some());
     all.extend(ended.filter(|it| is_new(&it.metadata.uid)));
     Ok(all)
 }
@@ -204,10 +204,9 @@ pub(super) async fn records(
     let mut records = Vec::new();
     let namespaces = source.requested_namespaces().into_iter();
     for namespace in namespaces.filter(|_| source.served == Served::Live) {
-        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
-        let path = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{}", record::PLURAL);
-        let read = |item: &str| decode(item).map(Some);
-        records.extend(source.server.all(&path, field_selector, read).await?);
+        let path = list_path(LIVE_GROUP, record::PLURAL, namespace);
+        let listed: Vec<AnyOperation> = source.server.all(&path, field_selector).await?;
+        records.extend(listed.into_iter().map(|AnyOperation(it)| it));
     }
     Ok(records)
 }

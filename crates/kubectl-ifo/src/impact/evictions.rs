@@ -100,9 +100,9 @@ pub(super) async fn affected_pods(
     let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
     let path = format!("/api/v1{within}/pods");
     let on_node = format!("spec.nodeName={node}");
-    let read = |item: &str| Ok(Some(serde_json::from_str(item)?).filter(is_evicted));
-    let pods: Vec<Pod> = server.all(&path, &on_node, read).await?;
-    let affected = futures::stream::iter(pods).map(async |pod| {
+    let pods: Vec<Pod> = server.all(&path, &on_node).await?;
+    let evicted = pods.into_iter().filter(is_evicted);
+    let affected = futures::stream::iter(evicted).map(async |pod| {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let name = pod.metadata.name.clone().unwrap_or_default();
         let allowed = effect(&pod, operations);

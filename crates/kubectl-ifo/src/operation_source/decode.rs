@@ -6,54 +6,56 @@
 //! fields have defaults.
 
 use crate::operation::InFlightOperation;
+use ifo_api::metadata::Condition;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
 /// The fields that the type of the API requires, with their defaults. They are not printed.
 static REQUIRED: LazyLock<Value> = LazyLock::new(|| {
-    let unknown = "1970-01-01T00:00:00Z";
-    json!({
-        "apiVersion": "", "kind": "",
-        "metadata": {"creationTimestamp": unknown, "name": "", "namespace": "", "uid": ""},
-        "spec": {
-            "operation": "", "ruleSet": "", "component": "",
-            "subject": {"apiVersion": "", "kind": "", "name": ""},
-        },
-        "status": {"reason": "", "startTimeSource": "", "lastDetected": unknown, "conditions": []},
-    })
+    let mut required = json!(InFlightOperation::default());
+    required["status"] = json!({
+        "reason": "", "startTimeSource": "", "lastDetected": required["status"]["lastDetected"],
+        "conditions": [],
+    });
+    required
 });
 
 /// The fields that a condition must have. A support bundle has no messages.
-static CONDITION: LazyLock<Value> = LazyLock::new(|| {
-    let unknown = "1970-01-01T00:00:00Z";
-    json!({"type": "", "status": "", "reason": "", "message": "", "lastTransitionTime": unknown})
-});
+static CONDITION: LazyLock<Value> = LazyLock::new(|| json!(Condition::default()));
 
-/// Decodes an operation or a record. Start and UID are those of the operation: a custom resource
-/// has them in its status.
-pub(crate) fn decode(json: &str) -> Result<InFlightOperation, serde_json::Error> {
-    let mut object: Value = serde_json::from_str(json)?;
-    fill(&mut object, &REQUIRED);
-    let mut own = [None, None];
-    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        if let Some(outcome) = status.get("outcome").cloned() {
-            status.insert("phase".to_owned(), json!("Completed"));
-            status.insert("state".to_owned(), outcome);
+/// An operation or a record. Start and UID are those of the operation: a custom resource has them in
+/// its status.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "Value")]
+pub(crate) struct AnyOperation(pub(crate) InFlightOperation);
+
+impl TryFrom<Value> for AnyOperation {
+    type Error = serde_json::Error;
+
+    fn try_from(mut object: Value) -> Result<Self, Self::Error> {
+        fill(&mut object, &REQUIRED);
+        let mut own = [None, None];
+        if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+            if let Some(outcome) = status.get("outcome").cloned() {
+                status.insert("phase".to_owned(), json!("Completed"));
+                status.insert("state".to_owned(), outcome);
+            }
+            // Custom resources of the Go operator have only a phase.
+            let phase = status.entry("phase").or_insert(json!("Active")).clone();
+            status.entry("state").or_insert(phase);
+            let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+            let conditions = conditions.into_iter().flatten();
+            conditions.for_each(|it| fill(it, &CONDITION));
+            own = ["started", "liveUID"].map(|it| status.get(it).cloned());
         }
-        // Custom resources of the Go operator have only a phase.
-        let phase = status.entry("phase").or_insert(json!("Active")).clone();
-        status.entry("state").or_insert(phase);
-        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
-        let conditions = conditions.into_iter().flatten();
-        conditions.for_each(|it| fill(it, &CONDITION));
-        own = ["started", "liveUID"].map(|it| status.get(it).cloned());
-    }
-    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for (field, value) in ["creationTimestamp", "uid"].into_iter().zip(own) {
-            metadata.extend(value.map(|value| (field.to_owned(), value)));
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for (field, value) in ["creationTimestamp", "uid"].into_iter().zip(own) {
+                metadata.extend(value.map(|value| (field.to_owned(), value)));
+            }
         }
+        serde_json::from_value(object).map(Self)
     }
-    serde_json::from_value(object)
 }
 
 /// Returns the JSON of an operation or of a record. Start and UID are those of the operation.
@@ -98,6 +100,3 @@ fn remove_defaults(value: &mut Value, required: &Value) {
         value != default && *value != json!({})
     });
 }
-
-#[cfg(test)]
-mod tests;

@@ -5,7 +5,7 @@
 //! list and the known operations as changes.
 
 use super::watch::{self, ObjectChange};
-use super::{OperationSource, decode};
+use super::{AnyOperation, OperationSource};
 use crate::operation::{InFlightOperation, OperationFacts as _, OperationKey};
 use crate::problem::Problem;
 use futures::StreamExt as _;
@@ -16,7 +16,7 @@ use ifo_api::{VERSION, live};
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::Config;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
@@ -45,20 +45,16 @@ pub(crate) enum OperationChange {
     Incomplete(Option<Incomplete>),
 }
 
-/// A watch of one namespace, or of all namespaces.
-struct FollowedNamespace {
-    namespace: Option<String>,
-    /// True if the watch works, and its operations are known.
-    is_synced: bool,
-    /// True after the first list.
-    is_listed: bool,
-}
-
 /// Returns the changes of operations, also after broken connections and restarts of the server.
 pub(crate) struct OperationFollower<'a> {
     source: &'a OperationSource,
     watches: SelectAll<BoxStream<'static, (usize, ObjectChange)>>,
-    namespaces: Vec<FollowedNamespace>,
+    /// The namespace of each watch. None stands for all namespaces.
+    namespaces: Vec<Option<String>>,
+    /// The numbers of the watches that do not work, or that have not listed yet.
+    lost: BTreeSet<usize>,
+    /// The numbers of the watches that have listed.
+    listed: BTreeSet<usize>,
     /// The operations in their last known state.
     pub(crate) known: BTreeMap<OperationKey, InFlightOperation>,
     probe: BoxFuture<'a, Option<Incomplete>>,
@@ -74,44 +70,31 @@ impl OperationSource {
     /// follower returns them only when they change. From the first list, it also returns the
     /// operations that are not in `listed`. Without `--all-phases`, it leaves out the completed
     /// operations that are not in `listed`.
-    ///
-    /// Operations in files do not change.
     pub(crate) fn follow(
         &self,
         listed: Vec<InFlightOperation>,
     ) -> Result<OperationFollower<'_>, Problem> {
-        let namespaces = self.requested_namespaces().into_iter();
-        let namespaces = namespaces.map(|namespace| FollowedNamespace {
-            namespace: namespace.map(str::to_owned),
-            is_synced: false,
-            is_listed: false,
-        });
-        let mut follower = OperationFollower {
-            source: self,
-            watches: SelectAll::new(),
-            namespaces: namespaces.collect(),
-            known: listed.into_iter().map(|it| (it.key(), it)).collect(),
-            probe: futures::future::pending().boxed(),
-            pending: VecDeque::new(),
-        };
-        if self.server.from_files.is_some() {
-            follower.pending.push_back(OperationChange::Synced);
-            return Ok(follower);
-        }
-        watch::check_namespaces(follower.namespaces.len())?;
-        follower.probe = self.next_probe(self.incomplete()).boxed();
+        let namespaces = self.requested_namespaces();
+        watch::check_namespaces(namespaces.len())?;
         let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
         let config = Config::default()
             .labels(&self.filters.selector.text)
             .fields(&self.live_selector(self.filters.watch_selector()));
-        for (number, it) in follower.namespaces.iter().enumerate() {
-            let namespace = it.namespace.as_deref();
-            let changes = watch::changes(&self.server, &resource, namespace, config.clone());
-            let changes = changes.map(move |change| (number, change));
-            follower.watches.push(changes.boxed());
-        }
-        Ok(follower)
+        let watches = namespaces.iter().enumerate().map(|(number, namespace)| {
+            let changes = watch::changes(&self.server, &resource, *namespace, config.clone());
+            changes.map(move |change| (number, change)).boxed()
+        });
+        Ok(OperationFollower {
+            source: self,
+            watches: watches.collect(),
+            lost: (0..namespaces.len()).collect(),
+            listed: BTreeSet::new(),
+            namespaces: namespaces.iter().map(|it| it.map(str::to_owned)).collect(),
+            known: listed.into_iter().map(|it| (it.key(), it)).collect(),
+            probe: self.next_probe(self.incomplete()).boxed(),
+            pending: VecDeque::new(),
+        })
     }
 
     /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns
@@ -119,7 +102,7 @@ impl OperationSource {
     async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
         tokio::time::sleep(PROBE_INTERVAL).await;
         let answer = self.probe().await;
-        answer.map_or(last, super::ListCompleteness::incomplete)
+        answer.map_or(last, Result::err)
     }
 }
 
@@ -151,7 +134,7 @@ impl OperationFollower<'_> {
         match change {
             ObjectChange::Listed(objects) => {
                 self.take_list(number, &objects);
-                if self.namespaces.iter().all(|it| it.is_synced) {
+                if self.lost.is_empty() {
                     self.pending.push_back(OperationChange::Synced);
                 }
             }
@@ -174,7 +157,7 @@ impl OperationFollower<'_> {
                 }
             }
             ObjectChange::Lost(problem) => {
-                self.namespaces[number].is_synced = false;
+                self.lost.insert(number);
                 self.pending.push_back(OperationChange::Lost(problem));
             }
         }
@@ -186,18 +169,17 @@ impl OperationFollower<'_> {
         let listed = objects.iter().filter_map(decoded);
         let listed = listed.filter(|it| self.source.filters.matches(it));
         let listed: BTreeMap<OperationKey, _> = listed.map(|it| (it.key(), it)).collect();
-        let of = &mut self.namespaces[number];
-        of.is_synced = true;
-        let is_first = !std::mem::replace(&mut of.is_listed, true);
-        let skips_completed = is_first && !self.source.filters.all_phases;
-        let namespace = of.namespace.clone();
-        let is_own = |key: &OperationKey| namespace.as_deref().is_none_or(|it| *key.0 == *it);
-        let known = self.known.iter();
-        let gone = known.filter(|(key, _)| is_own(key) && !listed.contains_key(*key));
-        let gone: Vec<InFlightOperation> = gone.map(|(_, it)| it.clone()).collect();
-        for operation in gone {
-            self.delete(operation);
-        }
+        self.lost.remove(&number);
+        let skips_completed = self.listed.insert(number) && !self.source.filters.all_phases;
+        let namespace = self.namespaces[number].as_deref();
+        let is_own = |key: &OperationKey| namespace.is_none_or(|it| *key.0 == *it);
+        let is_gone = |key: &OperationKey, _: &mut _| is_own(key) && !listed.contains_key(key);
+        let gone = self.known.extract_if(.., is_gone);
+        let deleted = gone.map(|(_, operation)| OperationChange::Deleted {
+            was_active: operation.is_active(),
+            operation: Box::new(operation),
+        });
+        self.pending.extend(deleted);
         for (key, operation) in listed {
             let is_change = match self.known.insert(key, operation.clone()) {
                 Some(before) => {
@@ -225,7 +207,8 @@ impl OperationFollower<'_> {
 
 /// Decodes an operation. None if this is not possible.
 fn decoded(object: &DynamicObject) -> Option<InFlightOperation> {
-    decode(&serde_json::to_string(object).ok()?).ok()
+    let object = serde_json::to_value(object).ok()?;
+    AnyOperation::try_from(object).ok().map(|it| it.0)
 }
 
 #[cfg(test)]

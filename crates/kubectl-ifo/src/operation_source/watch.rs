@@ -3,10 +3,10 @@
 
 use crate::api_client::ApiClient;
 use crate::problem::Problem;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
 use kube::Api;
-use kube::api::{ApiResource, DynamicObject};
+use kube::api::{ApiResource, DynamicObject, Resource as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 
@@ -36,18 +36,27 @@ pub(crate) fn check_namespaces(count: usize) -> Result<(), Problem> {
 }
 
 /// Returns the changes of the objects in a namespace, or in all namespaces. The stream has no end.
+/// Objects in files do not change, so they are only listed.
 pub(crate) fn changes(
     server: &ApiClient,
     resource: &ApiResource,
     namespace: Option<&str>,
     config: Config,
 ) -> BoxStream<'static, ObjectChange> {
-    let client = server.client.clone();
+    let (server, client) = (server.clone(), server.client.clone());
+    if server.from_files.is_some() {
+        let path = DynamicObject::url_path(resource, namespace);
+        let listed = async move {
+            let listed = server.all(&path, "").await;
+            listed.map_or_else(ObjectChange::Lost, ObjectChange::Listed)
+        };
+        return stream::once(listed).chain(stream::pending()).boxed();
+    }
     let api: Api<DynamicObject> = match namespace {
         Some(namespace) => Api::namespaced_with(client, namespace, resource),
         None => Api::all_with(client, resource),
     };
-    let (server, mut listed) = (server.clone(), Vec::new());
+    let mut listed = Vec::new();
     let changes = with_relist(api, config)
         .default_backoff()
         .filter_map(move |event| {
@@ -76,7 +85,7 @@ type WatchEvent = Result<Event<DynamicObject>, Error>;
 /// the kube crate would resume without a list, and return nothing until an object changes. Until
 /// then, the caller could not see that the watch works again.
 fn with_relist(api: Api<DynamicObject>, config: Config) -> impl Stream<Item = WatchEvent> {
-    futures::stream::unfold(None::<BoxStream<'static, WatchEvent>>, move |watch| {
+    stream::unfold(None::<BoxStream<'static, WatchEvent>>, move |watch| {
         let mut watch = watch.unwrap_or_else(|| watcher(api.clone(), config.clone()).boxed());
         async move {
             let event = watch.next().await?;

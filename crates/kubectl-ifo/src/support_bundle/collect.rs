@@ -1,16 +1,17 @@
 //! Collects the parts of a support bundle from a cluster. The index of the bundle lists all parts,
 //! also those that could not be read.
 
-use super::fields;
-use crate::api_client::{ApiClient, ListCompleteness};
-use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, OperationsPart, PartResult};
-use crate::operation_source::escape;
+use super::{SupportBundleArgs, fields};
+use crate::api_client::ApiClient;
+use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, PartResult};
+use crate::operation_source::{escape, list_path};
 use crate::problem::Problem;
 use crate::version::read_server_version;
+use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record, ruleset};
 use jiff::Timestamp;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -40,40 +41,13 @@ const LOG_BYTES: usize = 8 * 1024 * 1024;
 /// The namespace of `ifo-apiserver`, if neither the user nor the APIService names it.
 const DEFAULT_NAMESPACE: &str = "ifo-system";
 
-/// A file of the bundle.
-#[derive(Debug)]
-pub(super) struct BundleFile {
-    pub(super) path: String,
-    pub(super) bytes: Vec<u8>,
-}
-
-/// The objects of a part.
-#[derive(Default)]
-struct ListedObjects {
-    objects: Vec<Value>,
-    /// True if the server has more objects.
-    has_more: bool,
-    /// What the server states about the newest answer.
-    completeness: ListCompleteness,
-    result: PartResult,
-}
-
-/// What the user has chosen.
-pub(super) struct Choices<'a> {
-    /// The namespace of operations and records. None for all that the user may read.
-    pub(super) namespace: Option<&'a String>,
-    /// The namespace of `ifo-apiserver`.
-    pub(super) server_namespace: Option<&'a String>,
-    /// True if all fields and the logs are collected.
-    pub(super) includes_text: bool,
-}
-
 /// The parts that were collected so far.
 pub(super) struct BundleCollection<'a> {
     client: ApiClient,
-    choices: Choices<'a>,
+    args: &'a SupportBundleArgs,
     pub(super) index: BundleIndex,
-    pub(super) files: Vec<BundleFile>,
+    /// The paths of the files in the bundle, and their bytes.
+    pub(super) files: Vec<(String, Vec<u8>)>,
 }
 
 impl<'a> BundleCollection<'a> {
@@ -81,265 +55,212 @@ impl<'a> BundleCollection<'a> {
     /// of the user.
     pub(super) async fn collect(
         mut client: ApiClient,
-        choices: Choices<'a>,
+        args: &'a SupportBundleArgs,
         metrics: Option<Vec<u8>>,
         now: Timestamp,
     ) -> Self {
         client.timeout.get_or_insert(REQUEST_TIME);
         let mut bundle = Self {
             client,
+            args,
             index: BundleIndex {
                 created: now,
-                redacted: !choices.includes_text,
+                redacted: !args.include_text,
                 plugin_version: concat!("v", env!("CARGO_PKG_VERSION")).to_owned(),
-                server_version: None,
                 server_namespace: DEFAULT_NAMESPACE.to_owned(),
-                operations: OperationsPart::default(),
-                parts: Vec::new(),
+                namespace: args.connect.namespace().cloned(),
+                ..BundleIndex::default()
             },
-            choices,
             files: Vec::new(),
         };
         if timeout(TOTAL_TIME, bundle.collect_all()).await.is_err() {
-            bundle.add("further parts", Err(Problem::TimedOut(TOTAL_TIME)));
+            bundle.add_problem("further parts", &Problem::TimedOut(TOTAL_TIME));
         }
         if let Some(metrics) = metrics {
-            bundle.add("metrics.txt", Ok((metrics, false)));
+            bundle.add(BundlePart::read("metrics.txt", false), metrics);
         }
-        let bytes = encode(&bundle.index);
-        let path = INDEX_FILE.to_owned();
-        bundle.files.push(BundleFile { path, bytes });
+        let index = encode(&bundle.index);
+        bundle.files.push((INDEX_FILE.to_owned(), index));
         bundle
     }
 
     async fn collect_all(&mut self) {
         match read_server_version(&self.client).await {
             Ok(version) => self.index.server_version = Some(version),
-            Err(problem) => self.add("version of the server", Err(problem)),
+            Err(problem) => self.add_problem("version of the server", &problem),
         }
-        self.list("Version", "versions.json", &["/version".to_owned()])
-            .await;
+        self.read("/version").await;
         let service = format!("/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{LIVE_GROUP}");
-        let service = self
-            .list("APIService", "cluster/apiservice.json", &[service])
-            .await;
-        let service = service
-            .objects
-            .first()
-            .map(|it| &it["spec"]["service"]["namespace"]);
-        let service = service.and_then(Value::as_str).map(str::to_owned);
-        if let Some(namespace) = self.choices.server_namespace.cloned().or(service) {
-            self.index.server_namespace = namespace;
+        let service = self.read(&service).await.unwrap_or_default();
+        let stated = service["spec"]["service"]["namespace"].as_str();
+        let given = self.args.server_namespace.as_deref();
+        if let Some(namespace) = given.or(stated) {
+            namespace.clone_into(&mut self.index.server_namespace);
         }
-        self.collect_operations().await;
-        let plural = ruleset::PLURAL;
-        let rule_sets = format!("/apis/{GROUP}/{VERSION}/{plural}");
-        let file = format!("cluster/{plural}.json");
-        self.list(ruleset::KIND, &file, &[rule_sets]).await;
-        let crds = "customresourcedefinitions";
-        let paths = [plural, live::PLURAL]
-            .map(|it| format!("/apis/apiextensions.k8s.io/v1/{crds}/{it}.{GROUP}"));
-        let file = format!("cluster/{crds}.json");
-        self.list("CustomResourceDefinition", &file, &paths).await;
-        self.collect_server().await;
+        let mut pods = None;
+        for uri in self.requests() {
+            pods = self.read(&uri).await;
+        }
+        // No line of a log may leave without this flag, because every line can contain a name or a
+        // message.
+        if self.args.include_text {
+            let pods = pods.as_ref().and_then(|it| it["items"].as_array());
+            let names = pods.into_iter().flatten();
+            let names = names.filter_map(|it| it["metadata"]["name"].as_str());
+            for pod in names.take(PODS) {
+                self.collect_logs(&escape(pod)).await;
+            }
+        }
     }
 
-    /// Reads the objects of `ifo-apiserver`, and with `--include-text` its logs. Without this flag, no
-    /// line of a log may leave, because every line can contain a name or a message.
-    async fn collect_server(&mut self) {
-        let namespace = escape(&self.index.server_namespace);
+    /// Returns the addresses of the lists and objects. The total time can end before all of them are
+    /// read, so the operations come first. The Pods of `ifo-apiserver` come last.
+    fn requests(&self) -> [String; 11] {
+        let (operations, rule_sets) = (live::PLURAL, ruleset::PLURAL);
+        let namespace = self.index.namespace.as_deref();
+        let crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let server = format!("namespaces/{}", escape(&self.index.server_namespace));
         let labelled = "labelSelector=app.kubernetes.io%2Fname%3Difo-apiserver";
         let named = "fieldSelector=metadata.name%3Difo-apiserver";
-        let mut pods = Vec::new();
-        for (kind, root, plural, selector) in [
-            ("Deployment", "apis/apps/v1", "deployments", labelled),
-            (
-                "PodDisruptionBudget",
-                "apis/policy/v1",
-                "poddisruptionbudgets",
-                labelled,
-            ),
-            ("Lease", "apis/coordination.k8s.io/v1", "leases", named),
-            ("Event", "api/v1", "events", ""),
-            ("Pod", "api/v1", "pods", labelled),
-        ] {
-            let path = format!("/{root}/namespaces/{namespace}/{plural}?{selector}");
-            let file = format!("server/{plural}.json");
-            pods = self.list(kind, &file, &[path]).await.objects;
-        }
-        let pods = pods.iter().filter(|_| self.choices.includes_text);
-        let names = pods.filter_map(|it| it["metadata"]["name"].as_str());
-        for pod in names.take(PODS).map(escape).collect::<Vec<_>>() {
-            for (name, more) in [("log", ""), ("previous.log", "&previous=true")] {
-                let uri = format!(
-                    "/api/v1/namespaces/{namespace}/pods/{pod}/log?container=ifo-apiserver\
-                     &timestamps=true&tailLines={LOG_LINES}&limitBytes={LOG_BYTES}{more}"
-                );
-                let log = self.client.answer(&uri).await.map(|answer| answer.text);
+        [
+            list_path(LIVE_GROUP, operations, namespace),
+            list_path(LIVE_GROUP, record::PLURAL, namespace),
+            list_path(GROUP, operations, None),
+            list_path(GROUP, rule_sets, None),
+            format!("{crds}/{rule_sets}.{GROUP}"),
+            format!("{crds}/{operations}.{GROUP}"),
+            format!("/apis/apps/v1/{server}/deployments?{labelled}"),
+            format!("/apis/policy/v1/{server}/poddisruptionbudgets?{labelled}"),
+            format!("/apis/coordination.k8s.io/v1/{server}/leases?{named}"),
+            format!("/api/v1/{server}/events"),
+            format!("/api/v1/{server}/pods?{labelled}"),
+        ]
+    }
+
+    /// Reads the logs of a Pod of `ifo-apiserver`.
+    async fn collect_logs(&mut self, pod: &str) {
+        let namespace = escape(&self.index.server_namespace);
+        for (name, more) in [("log", ""), ("previous.log", "&previous=true")] {
+            let uri = format!(
+                "/api/v1/namespaces/{namespace}/pods/{pod}/log?container=ifo-apiserver\
+                 &timestamps=true&tailLines={LOG_LINES}&limitBytes={LOG_BYTES}{more}"
+            );
+            let file = format!("logs/{pod}.{name}");
+            match self.client.answer(&uri).await {
+                Ok(log) => {
+                    let lines = log.text.lines().count();
+                    let is_long = log.text.len() >= LOG_BYTES || lines >= LOG_LINES;
+                    self.add(BundlePart::read(&file, is_long), log.text.into());
+                }
                 // Usually, there is no log of a previous container.
-                if log.is_ok() || more.is_empty() {
-                    let log = log.map(|it| {
-                        let is_long = it.len() >= LOG_BYTES || it.lines().count() >= LOG_LINES;
-                        (it.into_bytes(), is_long)
-                    });
-                    self.add(&format!("logs/{pod}.{name}"), log);
-                }
+                Err(problem) if more.is_empty() => self.add_problem(&file, &problem),
+                Err(_) => {}
             }
         }
     }
 
-    /// Reads the operations, their records, and the operations that are stored as custom resources.
-    async fn collect_operations(&mut self) {
-        let namespace = self.choices.namespace;
-        let within = namespace.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
-        let root = format!("/apis/{LIVE_GROUP}/{VERSION}{within}");
-        let (plural, records) = (live::PLURAL, record::PLURAL);
-        let path = format!("{root}/{plural}");
-        let file = operations_file(plural, LIVE_GROUP);
-        let listed = self.list(live::KIND, &file, &[path]).await;
-        let is_served = listed.result != PartResult::NotFound;
-        // The total time can end before the other parts are read.
-        self.index.operations = self.operations_part(listed);
-        let path = format!("{root}/{records}");
-        let file = operations_file(records, LIVE_GROUP);
-        self.list(record::KIND, &file, &[path]).await;
-        let path = format!("/apis/{GROUP}/{VERSION}/{plural}");
-        let file = operations_file(plural, GROUP);
-        let custom = self.list(live::KIND, &file, &[path]).await;
-        // Without the API of `ifo-apiserver`, commands show the custom resources.
-        if !is_served {
-            self.index.operations = self.operations_part(custom);
-        }
-    }
-
-    /// Describes these operations in the index.
-    fn operations_part(&self, listed: ListedObjects) -> OperationsPart {
-        let is_complete = listed.completeness == ListCompleteness::Complete;
-        OperationsPart {
-            result: listed.result,
-            count: listed.objects.len(),
-            namespaces: self.choices.namespace.map(|it| vec![it.clone()]),
-            is_complete: is_complete && listed.result == PartResult::Read,
-            incomplete: listed.completeness.incomplete(),
-        }
-    }
-
-    /// Reads objects, and adds them as a list of their kind. The paths are those of lists, of which the
-    /// first page is read, or of single objects.
-    async fn list(&mut self, kind: &str, file: &str, paths: &[String]) -> ListedObjects {
-        let limit = if file.starts_with("operations/") {
-            OPERATIONS
-        } else {
-            OBJECTS
-        };
-        let mut listed = ListedObjects::default();
-        let is_missing = |it: &Problem| PartResult::of(it) == PartResult::NotFound;
-        let mut failed: Option<Problem> = None;
-        for path in paths {
-            if let Err(problem) = self.read(path, limit, &mut listed).await
-                && failed.as_ref().is_none_or(is_missing)
-            {
-                failed = Some(problem);
+    /// Reads an object, or the first page of a list, and adds it to the bundle. Returns what is in
+    /// the bundle. None if the object or list cannot be read.
+    async fn read(&mut self, uri: &str) -> Option<Value> {
+        let path = uri.split('?').next().unwrap_or_default();
+        let file = format!("{}.json", path.trim_start_matches('/'));
+        match self.read_part(uri, path, &file).await {
+            Ok((part, content)) => {
+                self.add(part, encode(&content));
+                Some(content)
             }
-        }
-        // For example, the namespace of the server is wrong. Usually, there are no Events.
-        if listed.objects.is_empty() && file.starts_with("server/") && kind != "Event" {
-            failed.get_or_insert_with(|| Problem::NotFound("the list is empty".to_owned()));
-        }
-        match failed {
-            // One of several objects can be missing.
-            Some(problem) if listed.objects.is_empty() || !is_missing(&problem) => {
-                listed.result = PartResult::of(&problem);
-                self.add(file, Err(problem));
-            }
-            _ => {
-                listed.result =
-                    PartResult::of_read(listed.objects.len() > limit || listed.has_more);
-                listed.objects.truncate(limit);
-                // Custom resources are cluster-scoped, so their list has all namespaces.
-                if let Some(namespace) = self.choices.namespace
-                    && file == operations_file(live::PLURAL, GROUP)
-                {
-                    let subject_namespace = "/spec/subject/namespace";
-                    let objects = &mut listed.objects;
-                    objects.retain(|it| it.pointer(subject_namespace) == Some(&json!(namespace)));
-                }
-                let api_version = match paths[0].split('/').collect::<Vec<_>>().as_slice() {
-                    ["", "apis", group, version, ..] => format!("{group}/{version}"),
-                    _ => "v1".to_owned(),
-                };
-                let bytes = self.encode_list(&api_version, kind, listed.objects.clone());
-                self.add(file, Ok((bytes, listed.result == PartResult::Truncated)));
-            }
-        }
-        listed
-    }
-
-    /// Reads the first page of a list, or an object.
-    async fn read(
-        &self,
-        path: &str,
-        limit: usize,
-        listed: &mut ListedObjects,
-    ) -> Result<(), Problem> {
-        let separator = if path.contains('?') { '&' } else { '?' };
-        let uri = format!("{path}{separator}limit={limit}");
-        let answer = self.client.answer(&uri).await?;
-        let failed = |error| Problem::Other(format!("{uri}: {error}"));
-        let mut object: Value = serde_json::from_str(&answer.text).map_err(failed)?;
-        listed.completeness = answer.completeness;
-        let next = object.pointer("/metadata/continue").and_then(Value::as_str);
-        listed.has_more |= next.is_some_and(|token| !token.is_empty());
-        match object["items"].take() {
-            Value::Array(items) => listed.objects.extend(items),
-            _ => listed.objects.push(object),
-        }
-        Ok(())
-    }
-
-    /// Encodes objects as a list of their kind, without what may not leave.
-    fn encode_list(&self, api_version: &str, kind: &str, mut items: Vec<Value>) -> Vec<u8> {
-        for item in &mut items {
-            // Objects in a list can lack `apiVersion` and `kind`, so both fields are set.
-            item["apiVersion"] = json!(api_version);
-            item["kind"] = json!(kind);
-            // This field is not needed, and is often larger than the rest of the object.
-            if let Some(metadata) = item.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.remove("managedFields");
-            }
-        }
-        if !self.choices.includes_text {
-            fields::keep(kind, &mut items);
-        }
-        let kind = format!("{kind}List");
-        encode(&json!({"apiVersion": api_version, "kind": kind, "items": items}))
-    }
-
-    /// Adds a file to the bundle, and its result to the index. The flag is true if a limit was reached.
-    /// The index has the message of a problem only with `--include-text`, because it can contain the
-    /// name of the user.
-    fn add(&mut self, path: &str, read: Result<(Vec<u8>, bool), Problem>) {
-        let path = path.to_owned();
-        let (result, message) = match &read {
-            Ok((_, is_truncated)) => (PartResult::of_read(*is_truncated), String::new()),
             Err(problem) => {
-                let message = self.choices.includes_text.then(|| problem.to_string());
-                (PartResult::of(problem), message.unwrap_or_default())
+                self.add_problem(&file, &problem);
+                None
             }
+        }
+    }
+
+    /// Reads an object, or the first page of a list, without what may not leave.
+    async fn read_part(
+        &self,
+        uri: &str,
+        path: &str,
+        file: &str,
+    ) -> Result<(BundlePart, Value), Problem> {
+        let is_operations = path.ends_with(live::PLURAL) || path.ends_with(record::PLURAL);
+        let limit = if is_operations { OPERATIONS } else { OBJECTS };
+        let separator = if uri.contains('?') { '&' } else { '?' };
+        let limited = format!("{uri}{separator}limit={limit}");
+        let answer = self.client.answer(&limited).await?;
+        let mut content: Value = serde_json::from_str(&answer.text)
+            .map_err(|error| Problem::Other(format!("{uri}: {error}")))?;
+        let next = content
+            .pointer("/metadata/continue")
+            .and_then(Value::as_str);
+        let has_more = next.is_some_and(|token| !token.is_empty());
+        // The metadata of a list can have a token with the name of an object.
+        if content["items"].is_array()
+            && let Some(list) = content.as_object_mut()
+        {
+            list.remove("metadata");
+        }
+        let mut part = BundlePart::read(file, has_more);
+        let objects = match content.get_mut("items").and_then(Value::as_array_mut) {
+            Some(items) => {
+                // Custom resources are cluster-scoped, so their list has all namespaces.
+                if let Some(namespace) = &self.index.namespace
+                    && is_operations
+                    && !path.contains("/namespaces/")
+                {
+                    items.retain(|it| it["spec"]["subject"]["namespace"] == **namespace);
+                }
+                // For example, the namespace of the server is wrong. Usually, there are no Events.
+                let is_of_server = path.contains("/namespaces/") && !is_operations;
+                if items.is_empty() && is_of_server && !path.ends_with("/events") {
+                    return Err(Problem::NotFound("the list is empty".to_owned()));
+                }
+                items.as_mut_slice()
+            }
+            None => std::slice::from_mut(&mut content),
         };
+        part.count = objects.len();
+        if !self.args.include_text {
+            fields::keep(path, objects);
+        }
+        if is_operations {
+            let truncated = has_more.then_some(Incomplete::NotRecorded);
+            part.incomplete = answer.completeness.err().or(truncated);
+        }
+        Ok((part, content))
+    }
+
+    /// Adds a file to the bundle, and its part to the index.
+    fn add(&mut self, part: BundlePart, bytes: Vec<u8>) {
+        self.files.push((part.path.clone(), bytes));
+        self.index.parts.push(part);
+    }
+
+    /// Adds a part that could not be read. The index has the message of the problem only with
+    /// `--include-text`, because it can contain the name of the user.
+    fn add_problem(&mut self, path: &str, problem: &Problem) {
         self.index.parts.push(BundlePart {
-            path: path.clone(),
-            result,
-            message,
+            path: path.to_owned(),
+            result: problem.into(),
+            message: self.args.include_text.then(|| problem.to_string()),
+            ..BundlePart::default()
         });
-        let file = read.ok().map(|(bytes, _)| BundleFile { path, bytes });
-        self.files.extend(file);
     }
 }
 
-/// Returns the path of the file with the operations or records of this API group.
-pub(super) fn operations_file(plural: &str, group: &str) -> String {
-    format!("operations/{plural}.{group}.json")
+impl BundlePart {
+    /// Returns a part that was read. `is_truncated` is true if a limit was reached.
+    fn read(path: &str, is_truncated: bool) -> Self {
+        Self {
+            path: path.to_owned(),
+            result: if is_truncated {
+                PartResult::Truncated
+            } else {
+                PartResult::Read
+            },
+            ..Self::default()
+        }
+    }
 }
 
 /// Encodes a value whose maps have only strings as keys, so that encoding cannot fail.
@@ -353,6 +274,7 @@ fn encode(value: &impl Serialize) -> Vec<u8> {
 mod tests {
     use super::*;
     use kube::client::Body;
+    use serde_json::json;
     use std::convert::Infallible;
 
     #[tokio::test(start_paused = true)]
@@ -367,14 +289,10 @@ mod tests {
         let client = kube::Client::new(service, "default");
         let mut client = ApiClient::new(client, "https://192.0.2.1");
         client.timeout = Some(TOTAL_TIME * 2);
-        let choices = Choices {
-            namespace: None,
-            server_namespace: None,
-            includes_text: false,
-        };
-        let bundle = BundleCollection::collect(client, choices, None, Timestamp::UNIX_EPOCH).await;
+        let args = SupportBundleArgs::default();
+        let bundle = BundleCollection::collect(client, &args, None, Timestamp::UNIX_EPOCH).await;
         let last = bundle.index.parts.last().map(|it| &*it.path);
         assert_eq!(last, Some("further parts"));
-        assert_eq!(bundle.index.operations.result, PartResult::Read);
+        assert!(bundle.index.operations().is_ok());
     }
 }

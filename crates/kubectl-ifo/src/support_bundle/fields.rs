@@ -7,11 +7,11 @@
 
 use serde_json::Value;
 
-/// The list of the fields that may leave. A block of lines begins with the names of kinds.
+/// The list of the fields that may leave. A block of lines begins with the names of resources.
 const FIELDS: &str = include_str!("fields.txt");
 
-/// The name in [`FIELDS`] that stands for all kinds.
-const ALL_KINDS: &str = "all";
+/// The name in [`FIELDS`] that stands for all resources.
+const ALL_RESOURCES: &str = "all";
 
 /// Expressions of a rule set that commands which read the bundle need or must know of. The expressions
 /// may not leave, so [`LEFT_OUT`] replaces them.
@@ -24,19 +24,19 @@ const PRESENT: [&str; 3] = [
 /// The text that replaces an expression.
 const LEFT_OUT: &str = "(left out)";
 
-/// Returns the fields of this kind that may leave.
-fn allowed_fields(kind: &str) -> Vec<&'static str> {
+/// Returns the fields that may leave of the objects at `path`, the path of a list or of an object.
+fn allowed_fields(path: &str) -> Vec<&'static str> {
     let blocks = FIELDS.split("\n\n").filter_map(|it| it.split_once('\n'));
-    let is_it = |it: &str| it == kind || it == ALL_KINDS;
-    let of_kind = blocks.filter(|(kinds, _)| kinds.split(' ').any(is_it));
-    of_kind
+    let is_in_path = |name: &str| name == ALL_RESOURCES || path.split('/').any(|it| it == name);
+    let of_path = blocks.filter(|(names, _)| names.split(' ').any(is_in_path));
+    of_path
         .flat_map(|(_, paths)| paths.split_whitespace())
         .collect()
 }
 
-/// Drops all fields of the objects of this kind that may not leave.
-pub(super) fn keep(kind: &str, objects: &mut [Value]) {
-    let allowed = allowed_fields(kind);
+/// Drops all fields of the objects at `path` that may not leave.
+pub(super) fn keep(path: &str, objects: &mut [Value]) {
+    let allowed = allowed_fields(path);
     for object in objects {
         keep_below(&allowed, "", object);
     }

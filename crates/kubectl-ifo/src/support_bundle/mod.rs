@@ -13,24 +13,23 @@
 mod collect;
 mod fields;
 
-use super::bundle_index::{BundleIndex, PartResult};
+use super::bundle_index::{BundleIndex, BundlePart, PartResult};
 use super::connect::{Connect, needs_cluster};
 use super::output::{complain, create_private, print};
 use super::problem::Problem;
 use crate::clock;
-use collect::{BundleCollection, BundleFile, Choices, operations_file};
+use collect::BundleCollection;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ifo_api::{GROUP, live};
+use ifo_api::{LIVE_GROUP, live};
 use jiff::Timestamp;
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// The flags of `support-bundle`.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(mut_arg("namespace", |it| it.help(
     "Only operations and records of completed operations on subjects in this namespace; all other \
      parts are of the whole cluster"
@@ -81,12 +80,7 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     if path.exists() {
         return Err(failed(io::Error::other("the file exists")));
     }
-    let choices = Choices {
-        namespace: args.connect.namespace(),
-        server_namespace: args.server_namespace.as_ref(),
-        includes_text: args.include_text,
-    };
-    let bundle = BundleCollection::collect(client, choices, metrics, now).await;
+    let bundle = BundleCollection::collect(client, args, metrics, now).await;
     let file = create_private(&path).map_err(failed)?;
     write(file, &folder, &bundle.files, now).map_err(failed)?;
     print(format!("{}\n", path.display()))?;
@@ -96,15 +90,19 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
 
 /// Writes an archive. All files are in one folder, so that unpacking does not fill the current
 /// folder.
-fn write(archive: File, folder: &str, files: &[BundleFile], now: Timestamp) -> io::Result<()> {
+fn write(
+    archive: File,
+    folder: &str,
+    files: &[(String, Vec<u8>)],
+    now: Timestamp,
+) -> io::Result<()> {
     let mut archive = tar::Builder::new(GzEncoder::new(archive, Compression::default()));
-    for file in files {
+    for (path, bytes) in files {
         let mut header = tar::Header::new_gnu();
-        header.set_size(file.bytes.len() as u64);
+        header.set_size(bytes.len() as u64);
         header.set_mode(0o600);
         header.set_mtime(u64::try_from(now.as_second()).unwrap_or_default());
-        let path = format!("{folder}/{}", file.path);
-        archive.append_data(&mut header, path, file.bytes.as_slice())?;
+        archive.append_data(&mut header, format!("{folder}/{path}"), bytes.as_slice())?;
     }
     archive.into_inner()?.finish()?.flush()
 }
@@ -117,21 +115,17 @@ fn report(index: &BundleIndex, files: usize) {
     } else {
         "it contains all texts; check it before you send it"
     };
-    let count = index.operations.count;
+    let count = index.operations().map_or(0, |it| it.count);
     complain(
         "note",
         format!("{files} files, {count} operations; {texts}"),
     );
-    let custom_resources = operations_file(live::PLURAL, GROUP);
-    let mut by_result: BTreeMap<PartResult, Vec<&str>> = BTreeMap::new();
-    for part in &index.parts {
-        // Usually, there are no custom resources.
-        let is_usual = part.result == PartResult::NotFound && part.path == custom_resources;
-        if part.result != PartResult::Read && !is_usual {
-            by_result.entry(part.result).or_default().push(&part.path);
+    for BundlePart { path, result, .. } in &index.parts {
+        // Usually, there are no custom resources of operations.
+        let is_custom = path.contains(live::PLURAL) && !path.contains(LIVE_GROUP);
+        let is_usual = is_custom && *result == PartResult::NotFound;
+        if *result != PartResult::Read && !is_usual {
+            complain("note", format!("{path}: {result:?}"));
         }
-    }
-    for (result, parts) in by_result {
-        complain("note", format!("{result:?}: {}", parts.join(", ")));
     }
 }

@@ -342,10 +342,7 @@ fn the_state_of_the_watch_is_shown() {
     let incomplete = "the rule set vm-rules does not work".to_owned();
     seen.model.incomplete = Some(incomplete.clone());
     seen.shows(&[&incomplete]);
-    let lost = || Problem::Unreachable {
-        server: "https://127.0.0.1:6443".to_owned(),
-        why: "connection refused".to_owned(),
-    };
+    let lost = || Problem::Unreachable("https://127.0.0.1:6443: connection refused".to_owned());
     seen.model.change(OperationChange::Lost(lost()));
     seen.model.now = now() + Duration::from_secs(12);
     // A further failure does not change the time at which the interruption began.

@@ -171,7 +171,7 @@ pub(super) async fn follow(contents: &Mutex<PageContents>, mut changes: FeedChan
             // If the server does not answer, the watches report this.
             if let Ok(answer) = source.probe().await {
                 let mut contents = lock(contents);
-                contents.incomplete = answer.incomplete();
+                contents.incomplete = answer.err();
                 contents.update_state();
             }
         }

@@ -1,9 +1,10 @@
 //! Lists and watches operations, records and activities with the rights of the user, or reads them
 //! from the files of `--from`.
 
-use crate::api_client::ListRequest;
 use crate::filter::Filters;
-use crate::operation_source::{ObjectChange, OperationSource, changes, check_namespaces, decode};
+use crate::operation_source::{
+    AnyOperation, ObjectChange, OperationSource, changes, check_namespaces,
+};
 use crate::problem::Problem;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
@@ -119,15 +120,11 @@ impl Feed {
         lists.boxed()
     }
 
-    /// Lists the objects of the cluster or of the files. Leaves out objects that cannot be decoded.
+    /// Lists the objects of the cluster or of the files.
     async fn list(&self) -> Result<Vec<DynamicObject>, Problem> {
-        let list = ListRequest {
-            path: &DynamicObject::url_path(&self.resource, self.namespace.as_deref()),
-            label_selector: self.label_selector(),
-            ..ListRequest::default()
-        };
-        let read = |item: &str| Ok(serde_json::from_str(item).ok());
-        Ok(self.source.server.list(list, read).await?.0)
+        let path = DynamicObject::url_path(&self.resource, self.namespace.as_deref());
+        let listed = self.source.server.list(&path, self.label_selector(), "");
+        Ok(listed.await?.0)
     }
 
     /// Applies a change. Returns the changed objects, each with the type of its change.
@@ -176,7 +173,10 @@ impl Feed {
             kind: self.resource.kind.clone(),
         });
         let json = serde_json::to_string(&object).ok()?;
-        let is_selected = |it: &Arc<Filters>| decode(&json).is_ok_and(|found| it.shows(&found));
+        let is_selected = |it: &Arc<Filters>| {
+            let found = serde_json::from_str::<AnyOperation>(&json);
+            found.is_ok_and(|found| it.shows(&found.0))
+        };
         let is_selected = self.filters.as_ref().is_none_or(is_selected);
         is_selected.then(|| json.into())
     }

@@ -45,17 +45,16 @@ pub(super) fn check_rule_sets(
         }
         Err(problem) => return Err(problem.clone().into()),
     }
-    let doubt = match completeness {
-        ListCompleteness::Complete => return Ok(()),
-        ListCompleteness::NotStated => {
-            "the server does not state whether its list is complete".to_owned()
-        }
-        ListCompleteness::Incomplete(why @ Incomplete::NotWorking(_)) => format!(
-            "{why}; see: kubectl get ors.{GROUP}; to ignore a rule set: --ignore-rule-set NAME"
-        ),
-        ListCompleteness::Incomplete(why) => why.to_string(),
+    let Err(why) = completeness else {
+        return Ok(());
     };
-    Err(Problem::Other(doubt).into())
+    let hint = match why {
+        Incomplete::NotWorking(_) => {
+            format!("; see: kubectl get ors.{GROUP}; to ignore a rule set: --ignore-rule-set NAME")
+        }
+        _ => String::new(),
+    };
+    Err(Problem::Other(format!("{why}{hint}")).into())
 }
 
 /// Returns an error with the reason if no rule set detects operations that match the filters, or if

@@ -18,12 +18,13 @@ use crate::filter::{FilterValue, Filters};
 use crate::filter_check;
 use crate::history::records;
 use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::operation_source::{OperationChange, OperationSource, Served, escape, query};
+use crate::operation_source::{OperationChange, OperationSource, Served, list_path, query};
 use crate::output::print_error_line;
 use crate::problem::Problem;
 use crate::rule_sets::{ListedRuleSet, RuleSets};
 use ifo_api::activity::{Activity, PLURAL};
-use ifo_api::{LIVE_GROUP, VERSION, labels};
+use ifo_api::completeness::{IGNORED_HEADER, SELECTOR_HEADER};
+use ifo_api::{LIVE_GROUP, labels};
 use ifo_client::list::ListItems;
 use std::convert::Infallible;
 use std::time::Duration;
@@ -78,7 +79,6 @@ impl<'a> OperationWait<'a> {
     pub(super) async fn run(&mut self) -> Step<Infallible> {
         let mut server = self.args.connect.open().await?;
         self.filters.resolve(&Kinds::new(server.clone())).await;
-        server.relevant_operations = self.filters.label_selector();
         // The last time at which all requests and watches worked.
         let mut worked = Instant::now();
         loop {
@@ -106,7 +106,7 @@ impl<'a> OperationWait<'a> {
         use Problem::{Busy, Expired, Other, TimedOut, Unavailable, Unreachable};
         match problem {
             Busy(_) | Unavailable(_) => true,
-            Unreachable { .. } | TimedOut(_) | Expired | Other(_) => self.are_filters_checked,
+            Unreachable(_) | TimedOut(_) | Expired | Other(_) => self.are_filters_checked,
             _ => false,
         }
     }
@@ -120,16 +120,17 @@ impl<'a> OperationWait<'a> {
         let ignored = self.args.ignored.iter().map(String::as_str);
         let ignored = ignored.chain(others.map(ListedRuleSet::name));
         // A header cannot have any character, and servers limit its length.
-        let ignored = ignored
-            .filter(|it| labels::is_subdomain(it))
-            .take(MAX_IGNORED);
-        server.ignored_rule_sets = ignored.map(str::to_owned).collect();
+        let ignored = ignored.filter(|it| labels::is_subdomain(it));
+        let ignored: Vec<&str> = ignored.take(MAX_IGNORED).collect();
+        server.headers = vec![
+            (IGNORED_HEADER, ignored.join(",")),
+            (SELECTOR_HEADER, self.filters.label_selector()),
+        ];
         if let Some(age) = self.idle_age(server).await {
             // The value of the filter has an activity, so it exists.
             self.are_filters_checked = true;
             self.state.idle(age, Instant::now());
-            let complete = Some(ListCompleteness::Complete);
-            self.decide(&rule_sets, complete, true)?;
+            self.decide(&rule_sets, Some(Ok(())), true)?;
             self.show();
             sleep(RETRY_INTERVAL).await;
             return Ok(());
@@ -145,7 +146,7 @@ impl<'a> OperationWait<'a> {
         }
         self.state.listed(&listed, Instant::now());
         // Custom resources alone decide the goals that are possible with them.
-        let completeness = (source.served == Served::Live).then(|| source.completeness());
+        let completeness = (source.served == Served::Live).then(|| source.completeness.clone());
         let sees_all = source.namespaces.is_none() || self.filters.namespace.is_some();
         self.decide(&rule_sets, completeness, sees_all)?;
         self.follow(&source, listed).await
@@ -173,11 +174,9 @@ impl<'a> OperationWait<'a> {
             _ => return None,
         };
         // The namespace of the other activities is a setting of the server.
-        let within = filters.namespace.as_deref();
-        let within = within.map_or_else(String::new, |it| format!("/namespaces/{}", escape(it)));
+        let path = list_path(LIVE_GROUP, PLURAL, filters.namespace.as_deref());
         let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
-        let uri = format!("/apis/{LIVE_GROUP}/{VERSION}{within}/{PLURAL}?{query}");
-        let answer = server.answer(&uri).await.ok()?;
+        let answer = server.answer(&format!("{path}?{query}")).await.ok()?;
         let list = ListItems::<Activity>::read(answer.text.as_bytes()).ok()?;
         let [activity] = list.items.as_slice() else {
             return None;

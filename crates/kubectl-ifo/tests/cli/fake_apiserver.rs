@@ -161,6 +161,7 @@ pub fn list_response(items: &[Value], continue_token: &str) -> Response {
 /// machines.
 pub fn watched_rule_set() -> Value {
     json!({
+        "apiVersion": "ifo.kubevirt.io/v1alpha1", "kind": "OperationRuleSet",
         "metadata": {"name": "vm", "generation": 1},
         "spec": {
             "component": "kubevirt", "rules": [{"operation": "Migrating", "expression": "x"}],

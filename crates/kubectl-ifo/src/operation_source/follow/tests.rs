@@ -4,7 +4,7 @@
 use super::{OperationChange, OperationFollower};
 use crate::filter::Filters;
 use crate::operation::OperationFacts as _;
-use crate::operation_source::{ObjectChange, OperationSource, decode};
+use crate::operation_source::{AnyOperation, ObjectChange, OperationSource};
 use crate::problem::Problem;
 use crate::test_fixtures::client;
 use kube::api::DynamicObject;
@@ -37,9 +37,11 @@ fn source() -> OperationSource {
 
 /// Returns a follower whose caller has already listed `operations`, all in the namespace `shop`.
 fn listed<'a>(source: &'a OperationSource, operations: &[Value]) -> OperationFollower<'a> {
-    let decoded = operations.iter().map(|it| decode(&it.to_string()));
-    let decoded: Result<Vec<_>, _> = decoded.collect();
-    let followed = source.follow(decoded.expect("the JSON are operations"));
+    let decoded = operations
+        .iter()
+        .map(|it| AnyOperation::try_from(it.clone()));
+    let decoded = decoded.map(|it| it.expect("the JSON is an operation").0);
+    let followed = source.follow(decoded.collect());
     followed.expect("two namespaces can be watched")
 }
 
