@@ -132,19 +132,18 @@ async fn main_loop(
     source: &OperationSource,
     terminal: &mut DefaultTerminal,
 ) -> Result<ExitCode, Problem> {
-    let signals = [
+    let mut signals = Vec::new();
+    for (kind, number) in [
         (SignalKind::hangup(), 1),
         (SignalKind::interrupt(), 2),
         (SignalKind::quit(), 3),
         (SignalKind::terminate(), 15),
-    ];
-    let mut end_signal = select_all(signals.map(|(kind, number)| {
-        let received = async move {
-            signal(kind)?.recv().await;
-            io::Result::Ok(number)
-        };
-        received.boxed_local()
-    }));
+    ] {
+        // From here on, the signal no longer ends the process.
+        let mut signal = signal(kind).map_err(|error| terminal_error(&error))?;
+        signals.push(async move { signal.recv().await.map(|()| number) }.boxed());
+    }
+    let mut end_signal = select_all(signals);
     // Some terminals have no alternate screen, so they still show earlier lines.
     clear(terminal)?;
     let mut keys = EventStream::new();
@@ -183,8 +182,7 @@ async fn main_loop(
                 LoopAction::Continue
             }
             (number, ..) = &mut end_signal => {
-                let number: u8 = number.map_err(|error| terminal_error(&error))?;
-                return Ok(ExitCode::from(128 + number));
+                return Ok(ExitCode::from(128 + number.unwrap_or_default()));
             }
         };
         match action {
