@@ -21,6 +21,7 @@ use ifo_cel::{
 use ifo_client::manifest::{self, MemoryBudget};
 use jiff::Timestamp;
 use serde_json::{Value, json};
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 /// The arguments of `rules eval`.
@@ -55,14 +56,8 @@ pub(crate) struct RulesEvalArgs {
 
 /// Evaluates the expression, and prints the value or the error. Returns true if there is a value.
 pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
-    let values = match evaluate(args) {
-        Ok(values) => values,
-        Err(NoValue { why, place }) => {
-            complain("error", why);
-            let excerpt = place.map(|(line, column)| excerpt(&args.expression, line, column));
-            print_excerpt(&excerpt.unwrap_or_default());
-            return Ok(false);
-        }
+    let Some(values) = evaluate(args) else {
+        return Ok(false);
     };
     if args.output.is_table() {
         for TypedValue { type_name, value } in values {
@@ -81,50 +76,29 @@ pub(super) fn run(args: &RulesEvalArgs) -> Result<bool, Problem> {
     Ok(true)
 }
 
-/// The reason why the expression has no value.
-struct NoValue {
-    why: String,
-    /// Line and column in the expression. None if they are unknown.
-    place: Option<(usize, usize)>,
-}
-
-impl From<String> for NoValue {
-    fn from(why: String) -> Self {
-        Self { why, place: None }
-    }
-}
-
-/// Reads the only object in the file `path`. The object need not be a Kubernetes object.
-fn read(path: &Path) -> Result<Value, String> {
-    let text = text(path).map_err(|error| error.to_string())?;
-    let documents = manifest::documents(&text, &mut MemoryBudget::default())?;
-    match <[Value; 1]>::try_from(documents) {
-        Ok([object]) if object.is_object() => Ok(object),
-        Ok(_) => Err("not an object".to_owned()),
-        Err(documents) => Err(format!("expected one object, found {}", documents.len())),
-    }
-}
-
 /// Returns the value of the expression. With `--operation`, returns one value for each element of
-/// the list that `forEach` yields.
-fn evaluate(args: &RulesEvalArgs) -> Result<Vec<TypedValue>, NoValue> {
-    let object = read(&args.object);
-    let object = object.map_err(|why| format!("{}: {why}", args.object.display()))?;
-    let (environment, list) = rule_set_names(args)?;
+/// the list that `forEach` yields. If there is no value, prints the reason.
+fn evaluate(args: &RulesEvalArgs) -> Option<Vec<TypedValue>> {
+    let complain_at = |why: String, place: Option<(usize, usize)>| {
+        complain("error", why);
+        let excerpt = place.map(|(line, column)| excerpt(&args.expression, line, column));
+        print_excerpt(&excerpt.unwrap_or_default());
+    };
+    let object = reported(read(&args.object))?;
+    let (environment, list) = reported(rule_set_names(args))?;
     let compiled = compile(&args.expression, ResultKind::Any, &environment);
-    let program = compiled.map_err(|error| {
+    let compiled = compiled.inspect_err(|error| {
         let hint = error.hint.as_ref().map(|hint| format!(" (hint: {hint})"));
-        NoValue {
-            why: format!("{error}{}", hint.unwrap_or_default()),
-            place: Some((error.line, error.column)),
-        }
-    })?;
+        let why = format!("{error}{}", hint.unwrap_or_default());
+        complain_at(why, Some((error.line, error.column)));
+    });
+    let program = compiled.ok()?;
     let mut projection = program.projection().clone();
     if let Some(list) = &list {
         projection.merge(list.projection());
     }
     let json = object.to_string();
-    let doc = Doc::parse(json.as_bytes(), &projection).map_err(|error| error.to_string())?;
+    let doc = reported(Doc::parse(json.as_bytes(), &projection))?;
     let mut budget = Budget {
         left: STEPS_PER_OBJECT,
     };
@@ -141,13 +115,28 @@ fn evaluate(args: &RulesEvalArgs) -> Result<Vec<TypedValue>, NoValue> {
             values.collect()
         }),
     };
-    values.map_err(|fault| NoValue {
-        why: fault.to_string(),
-        place: match fault {
-            EvaluationFault::Error { place, .. } => place,
-            _ => None,
-        },
-    })
+    let values = values.inspect_err(|fault| match fault {
+        EvaluationFault::Error { place, .. } => complain_at(fault.to_string(), *place),
+        _ => complain_at(fault.to_string(), None),
+    });
+    values.ok()
+}
+
+/// Prints the error of a result.
+fn reported<T>(result: Result<T, impl Display>) -> Option<T> {
+    result.inspect_err(|why| complain("error", why)).ok()
+}
+
+/// Reads the only object in the file `path`. The object need not be a Kubernetes object.
+fn read(path: &Path) -> Result<Value, String> {
+    let text = text(path).map_err(|error| error.to_string());
+    let documents = text.and_then(|it| manifest::documents(&it, &mut MemoryBudget::default()));
+    let object = documents.and_then(|it| match <[Value; 1]>::try_from(it) {
+        Ok([object]) if object.is_object() => Ok(object),
+        Ok(_) => Err("not an object".to_owned()),
+        Err(documents) => Err(format!("expected one object, found {}", documents.len())),
+    });
+    object.map_err(|why| format!("{}: {why}", path.display()))
 }
 
 /// Returns the names that the rule set of `--rules` defines for the expression, and the list of the

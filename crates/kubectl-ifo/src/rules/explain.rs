@@ -2,7 +2,7 @@
 //! not. The explanation can contain any value of the object, because the user of the command
 //! already has the object.
 
-use crate::plain_text::one_line;
+use crate::plain_text::{cut, one_line};
 use ifo_cel::{
     Budget, DecidingClause, Doc, EvaluationFault, EvaluationScope, Explanation, STEPS_PER_OBJECT,
     TypedValue,
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// budget is exhausted, the result of the rule is `failed`.
 const MAX_STEPS: u64 = 1_000 * STEPS_PER_OBJECT;
 
-/// Maximum number of characters of a value in the text output. A longer value is cut.
+/// Maximum width of a value in terminal columns. A longer value is cut.
 const MAX_VALUE: usize = 200;
 
 /// Explains the results of all rules of `book` on the object in `doc`, in lines of text. A line of a
@@ -129,13 +129,10 @@ fn result_line(title: &str, result: &str) -> String {
 /// Returns the line of a part of an expression with its value as JSON, or with the error in
 /// parentheses. A long value is cut.
 fn value_line(indent: &str, part: &str, result: &Result<TypedValue, EvaluationFault>) -> String {
-    let value = one_line(&match result {
+    let value = match result {
         Ok(typed) => typed.value.to_string(),
         Err(fault) => format!("({fault})"),
-    });
-    let value = match value.char_indices().nth(MAX_VALUE) {
-        Some((end, _)) => format!("{}…", &value[..end]),
-        None => value,
     };
+    let value = cut(&one_line(&value), MAX_VALUE);
     format!("{indent}{} = {value}", one_line(part))
 }

@@ -190,7 +190,7 @@ fn replay(
         }
     }
     if hindsight {
-        replay.observer.close();
+        replay.observer.closed = true;
         while replay.observer.is_settling() && replay.expire_next() {}
     }
     replay.observer.into_results(hindsight)

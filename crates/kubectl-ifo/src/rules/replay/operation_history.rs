@@ -126,7 +126,7 @@ pub(super) struct Recorder {
     open: HashMap<Key, usize>,
     /// True after the end of the stream. From then on, only debounce periods end, and no operation
     /// appears.
-    closed: bool,
+    pub(super) closed: bool,
 }
 
 impl Recorder {
@@ -138,11 +138,6 @@ impl Recorder {
             open: HashMap::new(),
             closed: false,
         }
-    }
-
-    /// Records the end of the stream.
-    pub(super) fn close(&mut self) {
-        self.closed = true;
     }
 
     /// Returns true if an operation is settling.
