@@ -14,7 +14,7 @@ use super::problem::Problem;
 use crate::{api_client, definitions, in_runtime};
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
-use clap_complete::engine::CompletionCandidate;
+use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
 use ifo_api::is_unprintable;
 use std::ffi::OsString;
@@ -57,18 +57,28 @@ pub(super) fn run(args: &CompletionArgs) -> Result<ExitCode, Problem> {
 
 /// If a completion script runs the plugin, prints the possible next words, and ends the process.
 pub(super) fn complete() {
-    CompleteEnv::with_factory(definitions)
+    CompleteEnv::with_factory(|| with_names(definitions()))
         .var(COMPLETE)
         .complete();
 }
 
+/// Completes the names of namespaces and of operations from the cluster.
+fn with_names(command: Command) -> Command {
+    let command = command.mut_args(|it| match it.get_id().as_str() {
+        "namespace" => it.add(ArgValueCandidates::new(namespaces)),
+        "names" => it.add(ArgValueCandidates::new(operations)),
+        _ => it,
+    });
+    command.mut_subcommands(with_names)
+}
+
 /// Returns the namespaces of the cluster.
-pub(super) fn namespaces() -> Vec<CompletionCandidate> {
+fn namespaces() -> Vec<CompletionCandidate> {
     candidates(async |connect| Ok(api_client::namespaces(&connect.open().await?).await))
 }
 
 /// Returns the names of the operations in the namespace of the flags.
-pub(super) fn operations() -> Vec<CompletionCandidate> {
+fn operations() -> Vec<CompletionCandidate> {
     candidates(async |connect| {
         let filters = Filters::all_in(connect.namespace());
         let (_, operations) = OperationSource::open(connect.open().await?, filters).await?;

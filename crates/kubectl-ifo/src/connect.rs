@@ -4,12 +4,10 @@
 //! kubectl would use.
 
 use super::api_client::ApiClient;
-use super::completion;
 use super::from_files::FileContents;
 use super::output::complain;
 use super::problem::Problem;
 use crate::clock;
-use clap_complete::ArgValueCandidates;
 use http::Uri;
 use http::uri::Scheme;
 use ifo_api::labels;
@@ -32,13 +30,7 @@ pub(super) struct Connect {
     #[command(flatten)]
     cluster: ClusterFlags,
     /// Only operations on subjects in this namespace; all namespaces if omitted
-    #[arg(
-        short,
-        long,
-        value_parser = namespace,
-        value_name = "NAME",
-        add = ArgValueCandidates::new(completion::namespaces)
-    )]
+    #[arg(short, long, value_parser = namespace, value_name = "NAME")]
     namespace: Option<String>,
     /// Operations in all namespaces, which is the default; overrides --namespace, as in kubectl
     #[arg(long)]

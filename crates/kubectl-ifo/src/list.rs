@@ -4,7 +4,6 @@ mod list_watch;
 
 use super::colors::Colors;
 use super::columns::Table;
-use super::completion;
 use super::connect::{Connect, needs_cluster};
 use super::discovered_kinds::Kinds;
 use super::filter::{Filters, StateArgs};
@@ -16,7 +15,6 @@ use super::problem::{INSTALL_HINT, Problem};
 use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
-use clap_complete::ArgValueCandidates;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde_json::json;
@@ -69,11 +67,7 @@ Examples:
   kubectl ifo get frontend-migrating-3f9c2a1b5e6d7f80 -o yaml")]
 pub(super) struct GetArgs {
     /// Names of operations
-    #[arg(
-        required = true,
-        value_name = "NAME",
-        add = ArgValueCandidates::new(completion::operations)
-    )]
+    #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     #[command(flatten)]
     common: CommonArgs,

@@ -265,18 +265,17 @@ impl SharedState {
     /// have been deleted. `of_subjects` are the namespaces of the subjects of operations in flight.
     pub(super) fn set_namespaces<'a>(
         &mut self,
-        existing: Arc<Namespaces>,
+        existing: &Arc<Namespaces>,
         of_subjects: impl Iterator<Item = &'a Text>,
         now: Instant,
     ) {
         let before = self.namespaces.replace(existing.clone());
-        let mut earlier: BTreeSet<Text> = match &before {
-            Some(before) => before.keys().cloned().collect(),
-            None => {
-                let kept = [&self.retained, &self.records].into_iter();
-                let kept = kept.flat_map(RetainedByComponent::namespaces);
-                kept.chain(of_subjects.cloned()).collect()
-            }
+        let mut earlier: BTreeSet<Text> = if let Some(before) = &before {
+            before.keys().cloned().collect()
+        } else {
+            let kept = [&self.retained, &self.records].into_iter();
+            let kept = kept.flat_map(RetainedByComponent::namespaces);
+            kept.chain(of_subjects.cloned()).collect()
         };
         let again = existing.keys();
         let again = again.filter(|name| self.deleted_namespaces.get(name).is_some());

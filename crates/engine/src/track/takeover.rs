@@ -262,7 +262,7 @@ impl Tracker {
         // The tracker can have received the namespaces before the operations.
         let namespaces = self.shared.namespaces.take().or(state.namespaces);
         if let Some(namespaces) = namespaces {
-            self.set_namespaces(namespaces, now.steady);
+            self.set_namespaces(&namespaces, now.steady);
         }
     }
 

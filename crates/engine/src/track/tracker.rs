@@ -103,7 +103,7 @@ impl Tracker {
                 removed,
             } => self.apply_rules(&target, book, removed, now),
             Message::Existing(Existing::Namespaces(existing)) => {
-                self.set_namespaces(existing, now.steady);
+                self.set_namespaces(&existing, now.steady);
             }
             Message::Resume(state) => self.resume(*state, now),
             Message::AllRuleBooksSent(without_book) => {
@@ -184,7 +184,7 @@ impl Tracker {
     }
 
     /// Records the namespaces that exist. See [`SharedState::set_namespaces`].
-    pub(super) fn set_namespaces(&mut self, existing: Arc<Namespaces>, now: Instant) {
+    pub(super) fn set_namespaces(&mut self, existing: &Arc<Namespaces>, now: Instant) {
         let subjects = self.subjects.values();
         let of_subjects = subjects.filter_map(|it| it.subject.reference.namespace.as_ref());
         self.shared.set_namespaces(existing, of_subjects, now);

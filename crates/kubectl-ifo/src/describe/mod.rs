@@ -13,7 +13,6 @@ pub(crate) mod text;
 
 use super::api_client::ApiClient;
 use super::colors::Colors;
-use super::completion;
 use super::connect::Connect;
 use super::discovered_kinds::Kinds;
 use super::filter::Filters;
@@ -27,7 +26,6 @@ use super::problem::Problem;
 use super::resource_argument::ResourceArgument;
 use super::sort::SortBy;
 use crate::clock;
-use clap_complete::ArgValueCandidates;
 use ifo_api::{GROUP, ruleset};
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
@@ -46,11 +44,7 @@ Examples:
   kubectl ifo describe -n shop VirtualMachine/web")]
 pub(super) struct DescribeArgs {
     /// Name of an operation; or a resource, such as VirtualMachine/web
-    #[arg(
-        required = true,
-        value_name = "NAME|KIND/NAME",
-        add = ArgValueCandidates::new(completion::operations)
-    )]
+    #[arg(required = true, value_name = "NAME|KIND/NAME")]
     names: Vec<String>,
     #[command(flatten)]
     format: FormatArgs,

@@ -2,7 +2,8 @@
 //! not. The explanation can contain any value of the object, because the user of the command
 //! already has the object.
 
-use crate::plain_text::{cut, one_line};
+use crate::output::TerminalText;
+use crate::plain_text::one_line;
 use ifo_cel::{
     Budget, DecidingClause, Doc, EvaluationFault, EvaluationScope, Explanation, STEPS_PER_OBJECT,
     TypedValue,
@@ -133,6 +134,6 @@ fn value_line(indent: &str, part: &str, result: &Result<TypedValue, EvaluationFa
         Ok(typed) => typed.value.to_string(),
         Err(fault) => format!("({fault})"),
     };
-    let value = cut(&one_line(&value), MAX_VALUE);
-    format!("{indent}{} = {value}", one_line(part))
+    let value = TerminalText::from(one_line(&value)).cut(MAX_VALUE);
+    format!("{indent}{} = {}", one_line(part), &*value)
 }
