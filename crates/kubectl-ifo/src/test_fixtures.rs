@@ -73,7 +73,7 @@ impl SubjectFixture for SubjectReference {
             api_version: "example.io/v1".into(),
             kind: kind.into(),
             name: name.into(),
-            uid: uid(namespace, kind, name).into(),
+            uid: uid(namespace, kind, name),
             block_owner_deletion: None,
             controller: None,
         };
