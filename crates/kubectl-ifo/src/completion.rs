@@ -5,13 +5,13 @@
 //! flags come from the definitions for clap. Names of operations and namespaces come from the
 //! cluster, if the cluster answers in time.
 
-use super::arguments::{with_command, with_switches};
-use super::connect::Connect;
-use super::filter::Filters;
-use super::operation_source::OperationSource;
-use super::output::print;
-use super::problem::Problem;
-use crate::{api_client, definitions, in_runtime};
+use crate::cluster::connect::Connect;
+use crate::cluster::problem::Problem;
+use crate::filters::arguments::{with_command, with_switches};
+use crate::filters::filter::Filters;
+use crate::operations::operation_source::OperationSource;
+use crate::output::print::print;
+use crate::{cluster::api_client, definitions, in_runtime};
 use clap::{Command, FromArgMatches as _};
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};

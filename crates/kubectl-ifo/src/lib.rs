@@ -12,37 +12,19 @@
 //!         ─▶ columns · list · summary
 //! ```
 
-mod api_client;
-mod arguments;
-mod bundle_index;
 mod clock;
-mod colors;
-mod columns;
+mod cluster;
 mod completion;
-mod connect;
 mod describe;
-mod discovered_kinds;
-mod filter;
-mod filter_check;
-mod from_files;
+mod filters;
 mod history;
 mod impact;
-mod label_selector;
 mod list;
-mod operation;
-mod operation_source;
+mod operations;
 mod output;
-mod plain_text;
-mod problem;
-mod reprint;
-mod resource_argument;
-mod rule_sets;
 mod rules;
-mod sort;
-mod suggestion;
 mod summary;
 mod support_bundle;
-mod terminal_text;
 #[cfg(test)]
 mod test_fixtures;
 mod top;
@@ -52,10 +34,10 @@ mod version;
 mod wait;
 mod work_groups;
 
-use arguments::{with_command, with_switches};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use output::complain;
-use problem::Problem;
+use cluster::problem::Problem;
+use filters::arguments::{with_command, with_switches};
+use output::print::complain;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -159,7 +141,7 @@ pub fn run() -> ExitCode {
     completion::complete();
     let cli = match parse(std::env::args_os().collect()) {
         Ok(cli) => cli,
-        Err(answer) => return output::print_clap_answer(&answer),
+        Err(answer) => return output::print::print_clap_answer(&answer),
     };
     let is_wait = matches!(cli.command, PluginCommand::Wait(_));
     let has_verdict = is_wait || matches!(cli.command, PluginCommand::Impact(_));

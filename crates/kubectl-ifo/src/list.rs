@@ -2,19 +2,21 @@
 
 mod list_watch;
 
-use super::colors::Colors;
-use super::columns::Table;
-use super::connect::{Connect, needs_cluster};
-use super::discovered_kinds::Kinds;
-use super::filter::{Filters, StateArgs};
-use super::filter_check;
-use super::operation::{InFlightOperation, OperationFacts, operation_name_in};
-use super::operation_source::{OperationSource, encode as encode_operation};
-use super::output::{Format, TerminalText, TextStyle, complain, encode, print, print_error_line};
-use super::problem::{INSTALL_HINT, Problem};
-use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
+use crate::cluster::connect::{Connect, needs_cluster};
+use crate::cluster::discovered_kinds::Kinds;
+use crate::cluster::problem::{INSTALL_HINT, Problem};
+use crate::filters::filter::{Filters, StateArgs};
+use crate::filters::filter_check;
+use crate::operations::operation::{InFlightOperation, OperationFacts, operation_name_in};
+use crate::operations::operation_source::{OperationSource, encode as encode_operation};
+use crate::output::colors::Colors;
+use crate::output::columns::Table;
+use crate::output::print::{
+    Format, TerminalText, TextStyle, complain, encode, print, print_error_line,
+};
+use crate::output::sort::SortBy;
 use ifo_api::completeness::Incomplete;
 use jiff::Timestamp;
 use serde_json::json;

@@ -4,18 +4,18 @@
 //! Operations whose rules yield the same key (`spec.work`) are one piece of work. The text counts
 //! pieces of work. JSON, YAML and the text with `--expand` count operations.
 
-use super::columns::Table;
-use super::filter::Filters;
 use super::list::{CommonArgs, WorkArgs};
-use super::operation::{InFlightOperation, OperationFacts};
-use super::operation_source::encode as encode_operation;
-use super::output::{Format, TerminalText, TextStyle, encode, formats, table};
-use super::plain_text::one_line;
-use super::problem::Problem;
-use super::reprint::{self, WatchOutputText};
-use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
+use crate::cluster::problem::Problem;
+use crate::filters::filter::Filters;
+use crate::operations::operation::{InFlightOperation, OperationFacts};
+use crate::operations::operation_source::encode as encode_operation;
+use crate::output::columns::Table;
+use crate::output::plain_text::one_line;
+use crate::output::print::{Format, TerminalText, TextStyle, encode, formats, table};
+use crate::output::reprint::{self, WatchOutputText};
+use crate::output::sort::SortBy;
 use ifo_api::completeness::Incomplete;
 use ifo_api::live::State;
 use jiff::Timestamp;
@@ -219,7 +219,7 @@ fn urgent(operations: &[InFlightOperation]) -> Vec<&InFlightOperation> {
 mod tests {
     use super::super::test_fixtures::{mixed, now, short_names, snapshot};
     use super::*;
-    use crate::colors::Paint;
+    use crate::output::colors::Paint;
 
     #[test]
     fn summary_output_equals_the_snapshot() {

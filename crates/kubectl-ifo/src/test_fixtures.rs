@@ -1,9 +1,9 @@
 //! Builds operations with owners and correlation groups, and clients of a cluster, for the tests of
 //! commands. Compares the output of commands with snapshot files.
 
-use super::api_client::ApiClient;
-use super::operation::InFlightOperation;
-use super::operation_source::AnyOperation;
+use crate::cluster::api_client::ApiClient;
+use crate::operations::operation::InFlightOperation;
+use crate::operations::operation_source::AnyOperation;
 use ifo_api::Text;
 use ifo_api::live::{Phase, SubjectReference};
 use ifo_api::metadata::{Condition, Time, UnknownFields};

@@ -1,10 +1,10 @@
 //! `kubectl ifo version`: prints the versions of the plugin and of `ifo-apiserver`.
 
-use super::api_client::ApiClient;
-use super::connect::Connect;
-use super::output::{Format, formats, print, print_value};
-use super::plain_text::one_line;
-use super::problem::Problem;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::connect::Connect;
+use crate::cluster::problem::Problem;
+use crate::output::plain_text::one_line;
+use crate::output::print::{Format, formats, print, print_value};
 use ifo_api::{LIVE_GROUP, VERSION};
 use serde_json::Value;
 use std::collections::BTreeMap;

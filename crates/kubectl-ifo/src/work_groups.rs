@@ -43,7 +43,7 @@
 //! | nodes | the nodes of all members |
 //! | overdue, stalled | true if a member in flight is overdue or stalled |
 
-use super::operation::{InFlightOperation, OperationFacts, WorkKey};
+use crate::operations::operation::{InFlightOperation, OperationFacts, WorkKey};
 use ifo_api::Text;
 use ifo_api::live::{FAILED_WITHOUT_CAUSE, State, SubjectReference};
 use ifo_api::metadata::Time;

@@ -1,10 +1,10 @@
 //! Reads and formats the Kubernetes Events of a subject (the object that an operation is about).
 
-use crate::api_client::ApiClient;
-use crate::operation_source::escape;
-use crate::output::{self, TerminalText};
-use crate::plain_text::ago;
-use crate::problem::Problem;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::problem::Problem;
+use crate::operations::operation_source::escape;
+use crate::output::plain_text::ago;
+use crate::output::print::{self, TerminalText};
 use ifo_api::live::SubjectReference;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -75,5 +75,5 @@ pub(super) fn table(events: &[Event], now: Timestamp) -> TerminalText {
         ]
     };
     let rows: Vec<_> = events.iter().map(row).collect();
-    output::table(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"], &rows)
+    print::table(["TYPE", "REASON", "AGE", "FROM", "MESSAGE"], &rows)
 }

@@ -1,8 +1,8 @@
 //! Tests of the text that `kubectl ifo describe` prints.
 
 use super::{DescribedFacts, text};
-use crate::colors::Paint;
-use crate::operation::{InFlightOperation, OperationFacts};
+use crate::operations::operation::{InFlightOperation, OperationFacts};
+use crate::output::colors::Paint;
 use crate::test_fixtures::{OperationFixture as _, now, on};
 
 #[test]

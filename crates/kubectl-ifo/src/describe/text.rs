@@ -3,14 +3,14 @@
 //! has all fields of the object. The rule, related operations, Events, labels and the UID follow.
 
 use super::{DescribedFacts, events, not_shown};
-use crate::colors::Paint;
-use crate::columns::OperationColumn::{self, Age, Name, Operation, State, Subject};
-use crate::columns::Table;
-use crate::operation::{InFlightOperation, OperationFacts as _, seconds_text};
-use crate::operation_source::encode;
-use crate::output::{Format, TerminalText, TextStyle, encode as encode_document};
-use crate::plain_text::{ago, one_line, pad};
-use crate::sort::SortBy;
+use crate::operations::operation::{InFlightOperation, OperationFacts as _, seconds_text};
+use crate::operations::operation_source::encode;
+use crate::output::colors::Paint;
+use crate::output::columns::OperationColumn::{self, Age, Name, Operation, State, Subject};
+use crate::output::columns::Table;
+use crate::output::plain_text::{ago, one_line, pad};
+use crate::output::print::{Format, TerminalText, TextStyle, encode as encode_document};
+use crate::output::sort::SortBy;
 use crate::work_groups::Row;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;

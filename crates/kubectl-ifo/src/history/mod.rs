@@ -5,20 +5,20 @@
 //! (`operationrecords`). In persistence mode, `ifo-apiserver` also stores operations as custom
 //! resources. Custom resources can reach further back than records, so the command adds them.
 
-use super::colors::Colors;
-use super::columns::{OperationColumn, Table};
-use super::connect::Connect;
-use super::discovered_kinds::Kinds;
-use super::filter::{Filters, one_of};
-use super::filter_check;
 use super::list::{FormatArgs, WorkArgs, objects, print_incomplete};
-use super::operation::{InFlightOperation, OperationFacts};
-use super::operation_source::{AnyOperation, OperationSource, Served, list_path};
-use super::output::{complain, print, print_error_line};
-use super::problem::Problem;
-use super::sort::SortBy;
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
+use crate::cluster::connect::Connect;
+use crate::cluster::discovered_kinds::Kinds;
+use crate::cluster::problem::Problem;
+use crate::filters::filter::{Filters, one_of};
+use crate::filters::filter_check;
+use crate::operations::operation::{InFlightOperation, OperationFacts};
+use crate::operations::operation_source::{AnyOperation, OperationSource, Served, list_path};
+use crate::output::colors::Colors;
+use crate::output::columns::{OperationColumn, Table};
+use crate::output::print::{complain, print, print_error_line};
+use crate::output::sort::SortBy;
 use OperationColumn::{
     Completed, Component, Duration, Expected, Initiator, Message, Name, Namespace, Nodes,
     Operation, Queued, Reason, RuleSet, Started, State, Subject,

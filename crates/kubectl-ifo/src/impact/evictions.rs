@@ -6,10 +6,10 @@
 //! requested. If a Pod runs a virtual machine, a webhook of KubeVirt answers. If KubeVirt would
 //! migrate the virtual machine, the webhook refuses the eviction with [`EVACUATION`].
 
-use crate::api_client::ApiClient;
-use crate::operation::InFlightOperation;
-use crate::operation_source::escape;
-use crate::problem::Problem;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::problem::Problem;
+use crate::operations::operation::InFlightOperation;
+use crate::operations::operation_source::escape;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::Status;

@@ -6,23 +6,23 @@
 
 mod evictions;
 
-use super::colors::Colors;
-use super::columns::Table;
-use super::connect::{Connect, needs_cluster};
-use super::discovered_kinds::Kinds;
-use super::filter::{Filters, node_name};
-use super::filter_check;
 use super::list::{FormatArgs, WorkArgs};
-use super::operation::{InFlightOperation, OperationFacts as _};
-use super::operation_source::{OperationSource, encode};
-use super::output::{
-    Format, TerminalText, TextStyle, formats, print, print_error_line, print_value, table,
-};
-use super::plain_text::{first_names, one_line};
-use super::problem::Problem;
-use super::sort::SortBy;
 use super::work_groups::{self, Row};
 use crate::clock;
+use crate::cluster::connect::{Connect, needs_cluster};
+use crate::cluster::discovered_kinds::Kinds;
+use crate::cluster::problem::Problem;
+use crate::filters::filter::{Filters, node_name};
+use crate::filters::filter_check;
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation_source::{OperationSource, encode};
+use crate::output::colors::Colors;
+use crate::output::columns::Table;
+use crate::output::plain_text::{first_names, one_line};
+use crate::output::print::{
+    Format, TerminalText, TextStyle, formats, print, print_error_line, print_value, table,
+};
+use crate::output::sort::SortBy;
 use evictions::{AffectedPod, DrainEffect, affected_pods};
 use ifo_api::live::State;
 use serde_json::json;

@@ -3,13 +3,13 @@
 
 use super::ListView;
 use crate::clock;
-use crate::columns::Table;
-use crate::filter::Filters;
-use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
-use crate::operation_source::{OperationChange, OperationSource};
-use crate::output::print;
-use crate::problem::Problem;
-use crate::reprint::WatchNotes;
+use crate::cluster::problem::Problem;
+use crate::filters::filter::Filters;
+use crate::operations::operation::{InFlightOperation, OperationFacts, OperationKey};
+use crate::operations::operation_source::{OperationChange, OperationSource};
+use crate::output::columns::Table;
+use crate::output::print::print;
+use crate::output::reprint::WatchNotes;
 use crate::work_groups::Row;
 use ifo_api::live::{Phase, State};
 use std::collections::HashSet;

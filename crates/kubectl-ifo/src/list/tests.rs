@@ -1,6 +1,6 @@
 use super::super::test_fixtures::{OperationFixture as _, mixed, now, on, short_names, snapshot};
 use super::*;
-use crate::colors::Paint;
+use crate::output::colors::Paint;
 use unicode_width::UnicodeWidthStr as _;
 
 fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {

@@ -6,9 +6,9 @@
 
 use super::rule_sets::{RuleFiles, compile, load, report};
 use super::schemas::Schemas;
-use crate::connect::Connect;
-use crate::output::{complain, print};
-use crate::problem::Problem;
+use crate::cluster::connect::Connect;
+use crate::cluster::problem::Problem;
+use crate::output::print::{complain, print};
 use ifo_engine::rules::warnings;
 use std::path::PathBuf;
 

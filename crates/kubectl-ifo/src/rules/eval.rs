@@ -11,9 +11,9 @@
 
 use super::rule_sets::load;
 use crate::clock;
-use crate::from_files::text;
-use crate::output::{Format, complain, formats, print, print_excerpt, print_value};
-use crate::problem::Problem;
+use crate::cluster::problem::Problem;
+use crate::operations::from_files::text;
+use crate::output::print::{Format, complain, formats, print, print_excerpt, print_value};
 use ifo_cel::{
     Budget, Doc, Environment, EvaluationFault, EvaluationScope, Program, ResultKind,
     STEPS_PER_OBJECT, TypedValue, compile, excerpt,

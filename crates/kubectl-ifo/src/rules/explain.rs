@@ -2,8 +2,8 @@
 //! not. The explanation can contain any value of the object, because the user of the command
 //! already has the object.
 
-use crate::output::TerminalText;
-use crate::plain_text::one_line;
+use crate::output::plain_text::one_line;
+use crate::output::print::TerminalText;
 use ifo_cel::{
     Budget, DecidingClause, Doc, EvaluationFault, EvaluationScope, Explanation, STEPS_PER_OBJECT,
     TypedValue,

@@ -8,8 +8,8 @@
 //! skips such documents. If the user or a kustomization names the file, such a document is an
 //! error.
 
-use crate::from_files::{FoundFile, read, text};
-use crate::output::complain;
+use crate::operations::from_files::{FoundFile, read, text};
+use crate::output::print::complain;
 use ifo_client::manifest::{self, MemoryBudget, Object};
 use serde_json::Value;
 use std::collections::HashSet;

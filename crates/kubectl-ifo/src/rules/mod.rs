@@ -24,7 +24,7 @@ mod rule_sets;
 mod schemas;
 mod test_command;
 
-use super::problem::Problem;
+use crate::cluster::problem::Problem;
 
 /// The subcommands of `kubectl ifo rules`.
 #[derive(Debug, clap::Subcommand)]

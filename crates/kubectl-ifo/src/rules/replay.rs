@@ -30,9 +30,9 @@ mod operation_history;
 mod recorded_time;
 
 use super::rule_sets::{LoadedRules, RuleFiles, load};
-use crate::from_files::text;
-use crate::output::{Format, complain, formats, print, print_value, table};
-use crate::problem::Problem;
+use crate::cluster::problem::Problem;
+use crate::operations::from_files::text;
+use crate::output::print::{Format, complain, formats, print, print_value, table};
 use ifo_api::duration;
 use ifo_client::recorded_watch::{self, RecordedChange, RecordedEvent};
 use ifo_engine::replay::{Replay, ReplayedObject};

@@ -2,8 +2,8 @@
 //! (the watched resources) of rule sets.
 
 use super::rule_sets::{RuleFiles, load};
-use crate::output::{Format, formats, print_value};
-use crate::problem::Problem;
+use crate::cluster::problem::Problem;
+use crate::output::print::{Format, formats, print_value};
 use ifo_engine::rules::cluster_roles::cluster_role;
 
 /// The arguments of `rules roles`.

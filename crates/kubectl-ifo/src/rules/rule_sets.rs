@@ -2,8 +2,8 @@
 //! The errors of an invalid rule set are printed. The other rule sets are still compiled.
 
 use super::input::{FoundObject, read_objects};
-use crate::output::{complain, print_excerpt};
-use crate::suggestion::nearest;
+use crate::filters::suggestion::nearest;
+use crate::output::print::{complain, print_excerpt};
 use ifo_api::ruleset::{KIND, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
 use ifo_cel::ObjectSchema;

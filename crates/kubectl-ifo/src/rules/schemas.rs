@@ -7,9 +7,9 @@ mod resource_schema;
 pub(super) use resource_schema::ResourceSchema;
 use resource_schema::{METADATA, TEXT};
 
-use crate::connect::Connect;
-use crate::from_files::text;
-use crate::problem::Problem;
+use crate::cluster::connect::Connect;
+use crate::cluster::problem::Problem;
+use crate::operations::from_files::text;
 use ifo_api::Gvr;
 use ifo_client::manifest::{self, MemoryBudget};
 use serde_json::{Value, json};

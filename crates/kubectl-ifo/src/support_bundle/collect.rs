@@ -2,10 +2,10 @@
 //! also those that could not be read.
 
 use super::{SupportBundleArgs, fields};
-use crate::api_client::ApiClient;
-use crate::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, PartResult};
-use crate::operation_source::{escape, list_path};
-use crate::problem::Problem;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::problem::Problem;
+use crate::operations::bundle_index::{BundleIndex, BundlePart, INDEX_FILE, PartResult};
+use crate::operations::operation_source::{escape, list_path};
 use crate::version::read_server_version;
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live, record, ruleset};

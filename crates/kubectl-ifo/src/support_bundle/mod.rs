@@ -13,11 +13,11 @@
 mod collect;
 mod fields;
 
-use super::bundle_index::{BundleIndex, BundlePart, PartResult};
-use super::connect::{Connect, needs_cluster};
-use super::output::{complain, create_private, print};
-use super::problem::Problem;
 use crate::clock;
+use crate::cluster::connect::{Connect, needs_cluster};
+use crate::cluster::problem::Problem;
+use crate::operations::bundle_index::{BundleIndex, BundlePart, PartResult};
+use crate::output::print::{complain, create_private, print};
 use collect::BundleCollection;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -52,7 +52,7 @@ pub(super) struct SupportBundleArgs {
     #[arg(long)]
     include_text: bool,
     /// Namespace of the server, if it cannot be read from the APIService
-    #[arg(long, value_name = "NAME", value_parser = super::connect::checked_namespace)]
+    #[arg(long, value_name = "NAME", value_parser = crate::cluster::connect::checked_namespace)]
     server_namespace: Option<String>,
     /// Metrics of the server that you have read; the file is added as it is
     #[arg(long, value_name = "FILE")]

@@ -3,14 +3,14 @@
 //! The model changes when the user presses a key, and when an operation or the connection changes.
 //! The module `view` draws the model. This module does no I/O.
 
-use crate::columns::{ALL_COLUMNS, OperationColumn};
 use crate::describe::DescribedFacts;
-use crate::filter::Filters;
+use crate::filters::filter::Filters;
 use crate::list::incomplete_line;
-use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
-use crate::operation_source::OperationChange;
-use crate::output::TextStyle;
-use crate::sort::SortBy;
+use crate::operations::operation::{InFlightOperation, OperationFacts, OperationKey};
+use crate::operations::operation_source::OperationChange;
+use crate::output::columns::{ALL_COLUMNS, OperationColumn};
+use crate::output::print::TextStyle;
+use crate::output::sort::SortBy;
 use crate::work_groups::{PieceOfWork, Row, pieces_of_work, rank};
 use ifo_api::live::State;
 use jiff::Timestamp;

@@ -2,12 +2,12 @@
 
 use super::model::{LoopAction, MAX_COMPLETED, Model};
 use super::view;
-use crate::columns::OperationColumn;
-use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::operation_source::OperationChange;
-use crate::output::TextStyle;
-use crate::problem::Problem;
-use crate::sort::SortBy;
+use crate::cluster::problem::Problem;
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation_source::OperationChange;
+use crate::output::columns::OperationColumn;
+use crate::output::print::TextStyle;
+use crate::output::sort::SortBy;
 use crate::test_fixtures::{OperationFixture as _, condition, now, on, short_names};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ifo_api::live::State;

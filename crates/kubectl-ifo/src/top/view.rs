@@ -3,11 +3,11 @@
 
 use super::keys::HELP;
 use super::model::Model;
-use crate::columns::Table;
 use crate::describe;
-use crate::operation::OperationFacts as _;
-use crate::output::{TerminalText, TextStyle};
-use crate::plain_text::{ago, one_line, pad};
+use crate::operations::operation::OperationFacts as _;
+use crate::output::columns::Table;
+use crate::output::plain_text::{ago, one_line, pad};
+use crate::output::print::{TerminalText, TextStyle};
 use crate::work_groups::Row;
 use ifo_api::live::State as Stage;
 use ratatui::Frame;

@@ -2,9 +2,9 @@
 //! too wide for the terminal, each line is cut. In the wide format, the output has no maximum width.
 
 use super::forest::{Forest, TreeObject};
-use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::output::{TerminalText, TextStyle, cells};
-use crate::plain_text::one_line;
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
+use crate::output::plain_text::one_line;
+use crate::output::print::{TerminalText, TextStyle, cells};
 use jiff::Timestamp;
 
 /// Number of blanks between two columns.

@@ -2,9 +2,9 @@
 //! second level the namespaces. In a namespace, each object is below its parent (see `graph`).
 
 use super::graph::OwnerGraph;
-use crate::operation::InFlightOperation;
-use crate::operation_source::encode;
-use crate::resource_argument::ResourceArgument;
+use crate::filters::resource_argument::ResourceArgument;
+use crate::operations::operation::InFlightOperation;
+use crate::operations::operation_source::encode;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use serde_json::{Value, json};

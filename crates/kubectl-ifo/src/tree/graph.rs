@@ -11,7 +11,7 @@
 //! Owners can form a cycle. An object that has too many objects above it has no parent, and an object
 //! in or below a cycle has endlessly many. So the parents form trees of a limited depth.
 
-use crate::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
 use ifo_client::offline_kinds::group;

@@ -8,18 +8,18 @@ mod owners;
 #[cfg(test)]
 mod tests;
 
-use super::discovered_kinds::Kinds;
-use super::filter::Filters;
-use super::filter_check;
 use super::list::{CommonArgs, names};
-use super::operation::{InFlightOperation, OperationFacts as _};
-use super::operation_source::OperationSource;
-use super::output::{Format, TerminalText, TextStyle, encode};
-use super::problem::Problem;
-use super::reprint::{self, WatchOutputText};
-use super::resource_argument::ResourceArgument;
-use super::sort::SortBy;
 use crate::clock;
+use crate::cluster::discovered_kinds::Kinds;
+use crate::cluster::problem::Problem;
+use crate::filters::filter::Filters;
+use crate::filters::filter_check;
+use crate::filters::resource_argument::ResourceArgument;
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation_source::OperationSource;
+use crate::output::print::{Format, TerminalText, TextStyle, encode};
+use crate::output::reprint::{self, WatchOutputText};
+use crate::output::sort::SortBy;
 use draw::draw;
 use graph::OwnerGraph;
 use ifo_api::completeness::Incomplete;

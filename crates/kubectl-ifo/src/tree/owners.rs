@@ -6,9 +6,9 @@
 //! be read, the owners above it stay unknown, and the request is not repeated.
 
 use super::graph::OwnerGraph;
-use crate::api_client::ApiClient;
-use crate::discovered_kinds::Kinds;
-use crate::operation::InFlightOperation;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::discovered_kinds::Kinds;
+use crate::operations::operation::InFlightOperation;
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;

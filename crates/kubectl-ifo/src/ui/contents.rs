@@ -3,7 +3,7 @@
 
 use super::feeds::{Feed, FeedChanges, all_changes};
 use crate::clock;
-use crate::operation_source::{ObjectChange, OperationSource, PROBE_INTERVAL};
+use crate::operations::operation_source::{ObjectChange, OperationSource, PROBE_INTERVAL};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, Stream};

@@ -1,11 +1,11 @@
 //! Lists and watches operations, records and activities with the rights of the user, or reads them
 //! from the files of `--from`.
 
-use crate::filter::Filters;
-use crate::operation_source::{
+use crate::cluster::problem::Problem;
+use crate::filters::filter::Filters;
+use crate::operations::operation_source::{
     AnyOperation, ObjectChange, OperationSource, changes, check_namespaces,
 };
-use crate::problem::Problem;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
 use ifo_api::{LIVE_GROUP, VERSION, activity, live, record};

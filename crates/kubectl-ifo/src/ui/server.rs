@@ -6,10 +6,10 @@
 use super::contents::{self, PageContents};
 use super::guard::{Guard, Refusal, refuse};
 use super::page;
-use crate::api_client::ApiClient;
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::problem::Problem;
 use crate::describe::{events, get_rule_set};
-use crate::output::print;
-use crate::problem::Problem;
+use crate::output::print::print;
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, SET_COOKIE};

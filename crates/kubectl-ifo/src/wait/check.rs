@@ -6,10 +6,10 @@
 //! list whether the other rule sets work.
 
 use super::wait_state::{Step, WaitEnd};
-use crate::api_client::ListCompleteness;
-use crate::filter::Filters;
-use crate::problem::{INSTALL_HINT, Problem};
-use crate::rule_sets::{ListedRuleSet, RuleSets};
+use crate::cluster::api_client::ListCompleteness;
+use crate::cluster::problem::{INSTALL_HINT, Problem};
+use crate::cluster::rule_sets::{ListedRuleSet, RuleSets};
+use crate::filters::filter::Filters;
 use ifo_api::GROUP;
 use ifo_api::completeness::Incomplete;
 

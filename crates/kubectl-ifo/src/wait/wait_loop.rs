@@ -11,17 +11,19 @@
 use super::WaitArgs;
 use super::check::{check_rule_sets, must_work};
 use super::wait_state::{Step, WaitEnd, WaitGoal, WaitState};
-use crate::api_client::{ApiClient, ListCompleteness};
 use crate::clock;
-use crate::discovered_kinds::Kinds;
-use crate::filter::{FilterValue, Filters};
-use crate::filter_check;
+use crate::cluster::api_client::{ApiClient, ListCompleteness};
+use crate::cluster::discovered_kinds::Kinds;
+use crate::cluster::problem::Problem;
+use crate::cluster::rule_sets::{ListedRuleSet, RuleSets};
+use crate::filters::filter::{FilterValue, Filters};
+use crate::filters::filter_check;
 use crate::history::records;
-use crate::operation::{InFlightOperation, OperationFacts as _};
-use crate::operation_source::{OperationChange, OperationSource, Served, list_path, query};
-use crate::output::print_error_line;
-use crate::problem::Problem;
-use crate::rule_sets::{ListedRuleSet, RuleSets};
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation_source::{
+    OperationChange, OperationSource, Served, list_path, query,
+};
+use crate::output::print::print_error_line;
 use ifo_api::activity::{Activity, PLURAL};
 use ifo_api::completeness::{IGNORED_HEADER, SELECTOR_HEADER};
 use ifo_api::{LIVE_GROUP, labels};

@@ -3,8 +3,8 @@
 //! I/O.
 
 use crate::clock;
-use crate::operation::{InFlightOperation, OperationFacts, OperationKey};
-use crate::problem::Problem;
+use crate::cluster::problem::Problem;
+use crate::operations::operation::{InFlightOperation, OperationFacts, OperationKey};
 use clap::ValueEnum;
 use ifo_api::live::State;
 use std::collections::{BTreeMap, BTreeSet};

@@ -5,7 +5,7 @@
 //! operations as one line, both while the migration runs and when it has ended.
 
 use super::*;
-use crate::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation::{InFlightOperation, OperationFacts as _};
 use crate::work_groups;
 use std::collections::BTreeSet;
 use std::path::Path;

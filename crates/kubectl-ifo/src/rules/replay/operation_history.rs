@@ -5,7 +5,7 @@
 //! [`TimeScale`] converts them to clock times.
 
 use super::recorded_time::TimeScale;
-use crate::operation::{InFlightOperation, OperationFacts as _, subject_path};
+use crate::operations::operation::{InFlightOperation, OperationFacts as _, subject_path};
 use crate::rules::test_command::name_with_item;
 use ifo_api::live::State;
 use ifo_api::{Key, Text};

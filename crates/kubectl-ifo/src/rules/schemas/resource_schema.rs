@@ -1,6 +1,6 @@
 //! Finds the type of a field in the schema of a resource, or that the schema has no such field.
 
-use crate::suggestion::nearest;
+use crate::filters::suggestion::nearest;
 use ifo_cel::{FieldType, ObjectSchema, PathStep};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;

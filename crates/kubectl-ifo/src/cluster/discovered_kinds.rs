@@ -1,0 +1,252 @@
+//! Finds kinds in the discovery of a cluster: by a name that the user has typed, or by the
+//! `apiVersion` and kind of an owner reference. `ifo_client::offline_kinds` finds kinds
+//! without a cluster.
+//!
+//! A user can type a kind, a plural, a singular or a short name in upper or lower case. A version
+//! and a group can follow, as in `vm.kubevirt.io` and `vm.v1.kubevirt.io`. The name of a
+//! subresource, such as `pods/status`, matches no kind.
+//!
+//! A name without a group matches the kinds of that name in all groups. In contrast, kubectl uses
+//! only the preferred group. If the plugin did the same, it would hide operations on kinds in other
+//! groups.
+//!
+//! The plugin reads discovery when a kind is first needed. Two requests return all kinds
+//! (aggregated discovery, since Kubernetes 1.26).
+
+use crate::cluster::api_client::ApiClient;
+use crate::filters::suggestion::nearest;
+use crate::output::colors::Paint;
+use crate::output::columns::terminal_width;
+use crate::output::print::{Format, TextStyle};
+use ifo_api::Gvr;
+use ifo_client::list::escape;
+use ifo_client::offline_kinds::{KindName, group};
+use ifo_client::short_names::ShortNames;
+use kube::api::{ApiResource, DynamicObject, Resource as _};
+use kube::core::GroupVersionKind;
+use kube::core::discovery::v2::APIGroupDiscoveryList;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use tokio::sync::OnceCell;
+
+/// The kinds that a cluster serves, read from discovery when they are needed.
+pub(crate) struct Kinds {
+    server: ApiClient,
+    /// All kinds of the cluster. The inner value is None if discovery cannot be read, or if the
+    /// cluster does not support aggregated discovery (all kinds in two answers).
+    served: OnceCell<Option<ServedKinds>>,
+}
+
+/// The resources that a cluster serves.
+struct ServedKinds {
+    resources: Vec<ServedResource>,
+    short_names: Arc<ShortNames>,
+}
+
+/// A resource that a cluster serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServedResource {
+    api: ApiResource,
+    /// True if the resource is namespaced.
+    namespaced: bool,
+    /// The kind, plural, singular and short names, in lower case.
+    names: Vec<String>,
+}
+
+/// A kind that the user has typed. [`ChosenKind::resolve`] adds the matching kinds of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ChosenKind {
+    text: String,
+    name: KindName,
+    /// The kinds of the cluster that have the typed name. None if discovery was not read.
+    resources: Option<Vec<ServedResource>>,
+    /// The name in discovery that is most similar to the typed name. None if a kind has the typed
+    /// name, or if no name is similar.
+    nearest: Option<String>,
+}
+
+impl FromStr for ChosenKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not the name of a kind; an example is VirtualMachine");
+        let name = KindName::new(text).ok_or_else(wrong)?;
+        Ok(Self {
+            text: text.to_owned(),
+            name,
+            resources: None,
+            nearest: None,
+        })
+    }
+}
+
+impl fmt::Display for ChosenKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl ChosenKind {
+    /// Looks up the typed name in discovery. If discovery is not available, changes nothing.
+    pub(crate) async fn resolve(&mut self, kinds: &Kinds) {
+        let Some(served) = kinds.discovered().await else {
+            return;
+        };
+        let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
+        self.resources = Some(matching.cloned().collect());
+        if !self.is_served() {
+            let names = served.resources.iter().flat_map(|it| &it.names);
+            let nearest = nearest(self.name.name(), names.map(String::as_str));
+            self.nearest = nearest.map(str::to_owned);
+        }
+    }
+
+    /// Returns the known kinds of the cluster that have the typed name.
+    fn served(&self) -> &[ServedResource] {
+        self.resources.as_deref().unwrap_or_default()
+    }
+
+    /// Returns true if the cluster serves a kind of this name.
+    pub(crate) fn is_served(&self) -> bool {
+        !self.served().is_empty()
+    }
+
+    /// Returns true if the cluster certainly serves no kind of this name.
+    pub(crate) fn certainly_does_not_exist(&self) -> bool {
+        self.resources.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Returns the kind as the user typed it.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the name in discovery that is most similar to the typed name, if no kind has it.
+    pub(crate) fn nearest(&self) -> Option<&str> {
+        self.nearest.as_deref()
+    }
+
+    /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
+    /// discovery has no matching kind, compares the typed name itself with `kind`.
+    pub(crate) fn matches_object(&self, kind: &str, api_version: &str) -> bool {
+        if !self.is_served() {
+            return self.name.is_kind(kind, api_version);
+        }
+        let is_kind = |it: &ApiResource| it.kind.eq_ignore_ascii_case(kind);
+        let (group, mut served) = (group(api_version), self.served().iter());
+        served.any(|it| it.api.group == group && is_kind(&it.api))
+    }
+
+    /// Returns true if the resource `target`, which a rule set watches, is of the chosen kind.
+    pub(crate) fn matches_resource(&self, target: &Gvr) -> bool {
+        if !self.is_served() {
+            return self.name.is_resource(target);
+        }
+        let mut served = self.served().iter();
+        served.any(|it| it.api.group == target.group && it.api.plural == target.resource)
+    }
+}
+
+impl Kinds {
+    /// Creates an empty cache for the kinds of `server`. Discovery is read later.
+    pub(crate) fn new(server: ApiClient) -> Self {
+        Self {
+            server,
+            served: OnceCell::new(),
+        }
+    }
+
+    /// Returns the style of a table. A table of `-o wide` has no maximum width. Output without a
+    /// maximum width shows complete kinds, so discovery is not read for it.
+    pub(crate) async fn style(&self, format: Format, paint: Paint) -> TextStyle {
+        let screen = terminal_width().filter(|_| format == Format::Table);
+        let served = match screen {
+            Some(_) => self.discovered().await,
+            None => None,
+        };
+        TextStyle {
+            screen,
+            wide: format == Format::Wide,
+            paint,
+            short_names: served.map(|it| it.short_names.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the resource of this `apiVersion` and kind. None if discovery does not contain the
+    /// kind.
+    pub(crate) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
+        let is_it = |it: &&ServedResource| it.api.kind == kind && it.api.api_version == api_version;
+        let served = self.discovered().await?;
+        served.resources.iter().find(is_it).cloned()
+    }
+
+    /// Returns all kinds of the cluster, the kinds of the core group first. None if discovery is
+    /// not available. Discovery is read only once.
+    async fn discovered(&self) -> Option<&ServedKinds> {
+        self.served
+            .get_or_init(|| self.read_discovery())
+            .await
+            .as_ref()
+    }
+
+    async fn read_discovery(&self) -> Option<ServedKinds> {
+        let client = &self.server.client;
+        let core = self
+            .server
+            .within(client.list_core_api_versions_aggregated());
+        let groups = self.server.within(client.list_api_groups_aggregated());
+        let (core, groups) = tokio::join!(core, groups);
+        let answers: [APIGroupDiscoveryList; 2] = [core.ok()?.ok()?, groups.ok()?.ok()?];
+        let short_names = Arc::new(ShortNames::of_discovery(&answers));
+        let resources: Vec<ServedResource> = answers.into_iter().flat_map(resources_in).collect();
+        // The answer of a kube-apiserver before 1.26 has another form, which contains no items.
+        (!resources.is_empty()).then_some(ServedKinds {
+            resources,
+            short_names,
+        })
+    }
+}
+
+impl ServedResource {
+    fn has_name(&self, name: &KindName) -> bool {
+        let named = self.names.iter().any(|own| own == name.name());
+        named && name.allows(&self.api.group, &self.api.version)
+    }
+
+    /// Returns the path of an object. The namespace is used only if the resource is namespaced.
+    pub(crate) fn path(&self, namespace: Option<&str>, name: &str) -> String {
+        let within = namespace.filter(|_| self.namespaced);
+        let list = DynamicObject::url_path(&self.api, within);
+        format!("{list}/{}", escape(name))
+    }
+}
+
+fn resources_in(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
+    let mut resources = Vec::new();
+    for group in list.items {
+        let name = group.metadata.and_then(|it| it.name).unwrap_or_default();
+        for version in group.versions {
+            let version_name = version.version.unwrap_or_default();
+            for resource in version.resources {
+                let kind = resource.response_kind.and_then(|it| it.kind);
+                let (Some(kind), Some(plural)) = (kind, resource.resource) else {
+                    continue;
+                };
+                let gvk = GroupVersionKind::gvk(&name, &version_name, &kind);
+                let own = [kind, plural.clone()].into_iter();
+                let names = own.chain(resource.singular_resource);
+                let names = names.chain(resource.short_names);
+                resources.push(ServedResource {
+                    api: ApiResource::from_gvk_with_plural(&gvk, &plural),
+                    namespaced: resource.scope.as_deref() == Some("Namespaced"),
+                    names: names.map(|name| name.to_ascii_lowercase()).collect(),
+                });
+            }
+        }
+    }
+    resources
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! Reads the rule sets (`OperationRuleSet`) of the cluster, and decides which operations they can
+//! detect. `ifo-apiserver` detects operations with rule sets.
+
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::discovered_kinds::ChosenKind;
+use crate::cluster::problem::Problem;
+use crate::filters::filter::{FilterValue, Filters};
+use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
+use ifo_api::{GROUP, labels};
+use ifo_client::list::list_path;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+/// The type of the condition that states why the target of a rule set (the resource that the rule
+/// set watches) is invalid. The condition `Ready` only states that the target is invalid.
+const INVALID_TARGET: &str = "InvalidTarget";
+
+/// All rule sets of the cluster, with the fields that the checks of filters and of `wait` use.
+#[derive(Debug, Deserialize)]
+pub(crate) struct RuleSets {
+    pub(crate) items: Vec<ListedRuleSet>,
+}
+
+/// A rule set of the cluster.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ListedRuleSet {
+    metadata: ObjectMeta,
+    spec: OperationRuleSetSpec,
+    #[serde(default)]
+    status: OperationRuleSetStatus,
+}
+
+impl RuleSets {
+    /// Reads all rule sets.
+    pub(crate) async fn read(server: &ApiClient) -> Result<Self, Problem> {
+        let path = list_path(GROUP, ruleset::PLURAL, None);
+        let items = server.all(&path, "").await?;
+        Ok(Self { items })
+    }
+
+    /// Returns true if there are no rule sets.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Returns true if there is a rule set with this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.items.iter().any(|it| it.name() == name)
+    }
+
+    /// Returns true if a rule set can detect operations that this value selects.
+    pub(crate) fn detect(&self, value: FilterValue<'_>) -> bool {
+        self.items.iter().any(|it| it.detects(value))
+    }
+
+    /// Returns true if a rule set watches this kind and the cluster serves the watched resource.
+    pub(crate) fn watch(&self, kind: &ChosenKind) -> bool {
+        let mut items = self.items.iter();
+        items.any(|it| it.detects(FilterValue::Kind(kind)) && !it.is_without_target())
+    }
+
+    /// Returns the existing values of the flag of `value`: the components, the operations, or the
+    /// targets that the cluster serves.
+    pub(crate) fn names(&self, value: FilterValue<'_>) -> impl Iterator<Item = &str> {
+        self.items.iter().flat_map(move |it| match value {
+            FilterValue::Component(_) => vec![it.spec.component.as_str()],
+            FilterValue::Operation(_) => {
+                let rules = it.spec.rules.iter();
+                rules.map(|it| it.operation.as_str()).collect()
+            }
+            FilterValue::Kind(_) if !it.is_without_target() => vec![&*it.spec.target.resource],
+            _ => Vec::new(),
+        })
+    }
+
+    /// Returns a message about those of `values` for which no rule set can detect operations. If
+    /// there is none, it is about those for which no rule set can detect operations that the other
+    /// flags of `filters` select, too. Each value needs a rule set: with `-k vm,pod`, a
+    /// rule set for virtual machines is not enough. If there is no such value, the message is about
+    /// a label that no operation can have.
+    pub(crate) fn undetectable(
+        &self,
+        filters: &Filters,
+        values: &[FilterValue<'_>],
+    ) -> Option<String> {
+        let undetected = |others: &Filters| {
+            let is_detected = |value: &FilterValue<'_>| {
+                self.items.iter().any(|set| {
+                    let fits = |it: FilterValue<'_>| it.is_of_flag(value) || set.detects(it);
+                    set.detects(*value) && others.all_flags(fits)
+                })
+            };
+            let undetected = values.iter().filter(|it| !is_detected(it));
+            let undetected: Vec<String> = undetected.map(ToString::to_string).collect();
+            undetected.join(", ")
+        };
+        let mut wrong = [undetected(&Filters::default()), undetected(filters)].into_iter();
+        match wrong.find(|it| !it.is_empty()) {
+            Some(flags) => Some(format!(
+                "no OperationRuleSet detects such operations: check {flags}"
+            )),
+            None => self.unknown_label(filters),
+        }
+    }
+
+    /// Returns a message about the first label in the selector that no matching operation can have.
+    /// The user has probably misspelt this label. None if operations can have all labels.
+    fn unknown_label(&self, filters: &Filters) -> Option<String> {
+        let mut unknown = filters.selector.keys().filter(|key| {
+            let own = key.strip_prefix(labels::PREFIX);
+            let is_set_by_server = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
+            let mut relevant = self.items.iter().filter(|it| it.can_detect(filters));
+            !is_set_by_server && !relevant.any(|it| it.sets_label(key))
+        });
+        unknown.next().map(|key| {
+            format!(
+                "neither the server nor an OperationRuleSet gives such operations a label {key:?}: check --selector"
+            )
+        })
+    }
+}
+
+impl ListedRuleSet {
+    pub(crate) fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Returns true if the rule set can detect operations that match the filters.
+    pub(crate) fn can_detect(&self, filters: &Filters) -> bool {
+        filters.all_flags(|it| self.detects(it))
+    }
+
+    /// Returns true if the rule set can detect operations that this value selects.
+    fn detects(&self, value: FilterValue<'_>) -> bool {
+        let spec = &self.spec;
+        let mut rules = spec.rules.iter();
+        match value {
+            FilterValue::Component(name) => spec.component.eq_ignore_ascii_case(name),
+            FilterValue::Kind(kind) => kind.matches_resource(&spec.target),
+            FilterValue::Operation(name) => rules.any(|it| it.operation.eq_ignore_ascii_case(name)),
+            FilterValue::Node(_) => spec.nodes.is_some(),
+            FilterValue::Namespace(name) => {
+                spec.namespaces.is_empty() || spec.namespaces.contains(name)
+            }
+        }
+    }
+
+    /// Returns true if the rule set gives operations a label with this key.
+    fn sets_label(&self, key: &str) -> bool {
+        let mut computed = self.spec.label_expressions.iter();
+        self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
+    }
+
+    /// Returns true if the status is about the current generation of the rule set.
+    pub(crate) fn is_current(&self) -> bool {
+        self.metadata.generation.is_none()
+            || self.status.observed_generation == self.metadata.generation
+    }
+
+    /// Returns true if the cluster does not serve the API group of the target.
+    pub(crate) fn is_without_group(&self) -> bool {
+        self.has_unusable_target(&[ruleset::GROUP_NOT_SERVED])
+    }
+
+    /// Returns true if the cluster does not serve the target: its group, version or resource.
+    fn is_without_target(&self) -> bool {
+        self.has_unusable_target(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
+    }
+
+    /// Returns true if the server cannot watch the target for one of `reasons`.
+    fn has_unusable_target(&self, reasons: &[&str]) -> bool {
+        let types = [ruleset::NOT_INSTALLED, INVALID_TARGET];
+        let conditions = self.status.conditions.iter();
+        let mut conditions = conditions.filter(|it| types.contains(&it.type_.as_str()));
+        self.is_current()
+            && conditions.any(|it| it.status == "True" && reasons.contains(&it.reason.as_str()))
+    }
+}

@@ -1,0 +1,285 @@
+//! The objects in the files of `--from`: operations, records of completed operations, rule sets and
+//! Events. Also the time at which these objects were read from the cluster.
+
+use super::read_files::{self, FoundFile, base_name};
+use crate::clock;
+use crate::cluster::problem::Problem;
+use crate::operations::bundle_index::{BundleIndex, INDEX_FILE};
+use crate::output::print::complain;
+use ifo_api::completeness::Incomplete;
+use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
+use ifo_client::list::list_path;
+use ifo_client::manifest::{self, MemoryBudget};
+use ifo_client::offline_kinds::{self, plural};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The path of the list of all namespaces.
+const NAMESPACES: &str = "/api/v1/namespaces";
+
+/// The path of the list of all Events.
+const EVENTS: &str = "/api/v1/events";
+
+/// Objects by namespace and name.
+type ObjectsByName = BTreeMap<(Option<String>, String), Value>;
+
+/// Objects by the path of their list in all namespaces. A path is missing if the files contain
+/// neither such objects nor a list of them.
+type Resources = BTreeMap<String, ObjectsByName>;
+
+/// The objects and the time that commands read from the files of `--from`.
+#[derive(Debug)]
+pub(crate) struct FileContents {
+    /// The path that the user has given.
+    path: String,
+    /// The time at which the objects were read from the cluster: the time of the support bundle, or
+    /// else of the newest file. Ages in the output are relative to this time.
+    pub(crate) time: Timestamp,
+    /// The index of the support bundle. None if the files are no support bundle.
+    index: Option<BundleIndex>,
+    resources: Resources,
+    /// Whether operations may be missing. Only a support bundle can state that its list of operations
+    /// is complete.
+    pub(crate) completeness: Result<(), Incomplete>,
+    /// The files with Events. They are parsed when the Events are needed.
+    event_files: Vec<FoundFile>,
+    events: OnceLock<Vec<Value>>,
+}
+
+impl FileContents {
+    /// Reads the files at `path`.
+    pub(crate) fn read(path: &Path) -> Result<Self, Problem> {
+        let name = path.display().to_string();
+        let failed = |why: String| Problem::Other(format!("{name}: {why}"));
+        let found = read_files::read(path, is_relevant);
+        let found = found.map_err(|error| failed(error.to_string()))?;
+        if let Some((within, error)) = found.errors.first() {
+            return Err(failed(format!("{within}: {error}")));
+        }
+        Self::of(&name, found.files).map_err(failed)
+    }
+
+    fn of(path: &str, found: Vec<FoundFile>) -> Result<Self, String> {
+        let index = read_index(&found)?;
+        let (event_files, files): (Vec<_>, Vec<_>) =
+            found.into_iter().partition(|it| is_events_file(&it.path));
+        let mut resources = Resources::new();
+        let mut budget = MemoryBudget::default();
+        let manifests = files.iter().filter(|it| base_name(&it.path) != INDEX_FILE);
+        for file in manifests.clone() {
+            let documents = file.documents(&mut budget);
+            if let Err(why) = documents.and_then(|it| add_objects(&mut resources, it)) {
+                complain("note", format!("{}: not read: {why}", file.path));
+            }
+        }
+        if index.is_none() && resources.is_empty() {
+            return Err(
+                "there are no operations, no rule sets and no empty list; --from reads a support \
+                 bundle, a must-gather folder, or the output of: kubectl get ifos -A -o yaml"
+                    .to_owned(),
+            );
+        }
+        add_namespaces(&mut resources, index.as_ref());
+        // If a cluster has no operations, its must-gather has no file for operations.
+        let operations = [LIVE_GROUP, GROUP].map(|group| list_path(group, live::PLURAL, None));
+        if !operations.iter().any(|it| resources.contains_key(it)) {
+            resources.insert(operations[0].clone(), ObjectsByName::new());
+        }
+        let newest_file = manifests.filter_map(|it| it.modified).max();
+        let time = index.as_ref().map(|it| it.created).or(newest_file);
+        Ok(Self {
+            path: path.to_owned(),
+            time: time.unwrap_or_else(clock::now),
+            completeness: completeness(index.as_ref(), &resources),
+            index,
+            resources,
+            event_files,
+            events: OnceLock::new(),
+        })
+    }
+
+    /// Returns the note that tells the user which files the output shows, and from which time.
+    pub(crate) fn introduction(&self) -> String {
+        let (path, time) = (&self.path, self.time);
+        let mut text = format!(
+            "showing the operations in {path} at {time:.0}; ages are relative to that time"
+        );
+        if self.index.as_ref().is_some_and(|it| it.redacted) {
+            text += "; texts such as messages were left out";
+        }
+        if let Some(namespace) = self.recorded_namespace() {
+            text.extend(["; only the operations in ", namespace, " were recorded"]);
+        }
+        text
+    }
+
+    /// Returns the only namespace whose operations the support bundle contains. None if it contains
+    /// the operations of all namespaces, or if the files are no support bundle.
+    fn recorded_namespace(&self) -> Option<&str> {
+        self.index.as_ref()?.namespace.as_deref()
+    }
+
+    /// Returns the objects of the list at `path`. Returns an error in these cases:
+    ///
+    /// - `NotFound`: the files contain neither operations nor records of this API, nor a list of
+    ///   them. After this error for the live API, commands read custom resources.
+    /// - Another error: it is unknown whether such objects exist in the cluster.
+    pub(crate) fn objects(&self, path: &str) -> Result<Vec<&Value>, Problem> {
+        let within = path.split_once("/namespaces/");
+        let within = within.and_then(|(root, rest)| Some((root, rest.split_once('/')?)));
+        let (whole, namespace) = match within {
+            Some((root, (namespace, plural))) => (format!("{root}/{plural}"), Some(namespace)),
+            None => (path.to_owned(), None),
+        };
+        let is_in =
+            |it: &&Value| namespace.is_none() || namespace == it["metadata"]["namespace"].as_str();
+        let is_recorded = match (self.recorded_namespace(), namespace) {
+            (Some(recorded), Some(namespace)) => recorded == namespace,
+            _ => true,
+        };
+        let mut operations = [live::PLURAL, record::PLURAL].iter();
+        match self.resources.get(&whole) {
+            Some(objects) if is_recorded => Ok(objects.values().filter(is_in).collect()),
+            None if whole == EVENTS => {
+                // The files do not state whether there were Events.
+                let found: Vec<&Value> = self.events().iter().filter(is_in).collect();
+                let found = Some(found).filter(|it| !it.is_empty());
+                found.ok_or_else(|| self.lacks(path))
+            }
+            None if operations.any(|it| whole.ends_with(it)) => {
+                Err(Problem::NotFound(format!("the files contain no {whole}")))
+            }
+            _ => Err(self.lacks(path)),
+        }
+    }
+
+    /// Returns the object at `path`.
+    pub(crate) fn object(&self, path: &str) -> Result<&Value, Problem> {
+        let (list, name) = path.rsplit_once('/').unwrap_or_default();
+        let all = self.objects(list)?.into_iter();
+        let mut found = all.filter(|it| it["metadata"]["name"] == name);
+        found.next().ok_or_else(|| self.lacks(path))
+    }
+
+    /// Returns the version of `ifo-apiserver`.
+    pub(crate) fn server_version(&self) -> Result<String, Problem> {
+        let index = self.index.as_ref();
+        let version = index.and_then(|it| it.server_version.clone());
+        version.ok_or_else(|| self.lacks("the version of the server"))
+    }
+
+    /// Returns the error for objects that the files do not contain.
+    pub(crate) fn lacks(&self, what: &str) -> Problem {
+        Problem::Other(format!("{} does not contain {what}", self.path))
+    }
+
+    /// Returns the Events. The first call parses their files, and skips files that cannot be
+    /// parsed.
+    fn events(&self) -> &[Value] {
+        self.events.get_or_init(|| {
+            let mut objects = Vec::new();
+            let mut budget = MemoryBudget::default();
+            for file in &self.event_files {
+                for document in file.documents(&mut budget).unwrap_or_default() {
+                    let _ = manifest::append_objects(document, &mut objects);
+                }
+            }
+            let events = objects.into_iter().filter(|it| it.kind == "Event");
+            events.map(|it| it.json).collect()
+        })
+    }
+}
+
+/// Adds the operations, records and rule sets in the documents of a file. If there are several
+/// objects with a namespace and name, the first one counts. If an object is invalid, the objects
+/// before it are added.
+fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), String> {
+    let is_own = |group: &str| [GROUP, LIVE_GROUP].contains(&group);
+    for document in documents {
+        let text = |field: &str| document[field].as_str().unwrap_or_default();
+        let group = offline_kinds::group(text("apiVersion"));
+        let empty_list = match text("kind").strip_suffix("List") {
+            // `kubectl get -o yaml` prints such a list for an empty result.
+            Some("") if document["items"].as_array().is_some_and(Vec::is_empty) => {
+                Some(list_path(LIVE_GROUP, live::PLURAL, None))
+            }
+            Some(kind) if is_own(group) => Some(list_path(group, &plural(kind), None)),
+            _ => None,
+        };
+        empty_list.map(|it| resources.entry(it).or_default());
+        let mut objects = Vec::new();
+        let added = manifest::append_objects(document, &mut objects);
+        for object in objects.into_iter().filter(|it| is_own(it.group())) {
+            let path = list_path(object.group(), &plural(&object.kind), None);
+            let known = resources.entry(path).or_default();
+            let name = (object.namespace, object.name);
+            known.entry(name).or_insert(object.json);
+        }
+        added?;
+    }
+    Ok(())
+}
+
+/// Adds the namespaces of the subjects, and the one whose operations were recorded.
+fn add_namespaces(resources: &mut Resources, index: Option<&BundleIndex>) {
+    let objects = resources.values().flat_map(BTreeMap::values);
+    let subjects = objects.filter_map(|it| it["spec"]["subject"]["namespace"].as_str());
+    let recorded = index.and_then(|it| it.namespace.as_deref());
+    let namespaces = subjects.chain(recorded).map(|name| {
+        let object = json!({"metadata": {"name": name}});
+        ((None, name.to_owned()), object)
+    });
+    let namespaces = namespaces.collect();
+    resources.insert(NAMESPACES.to_owned(), namespaces);
+}
+
+/// Returns true if commands need a file of a folder or an archive: the index of a support bundle,
+/// Events, and files that contain the API group.
+fn is_relevant(path: &str, bytes: &[u8]) -> bool {
+    let name = base_name(path);
+    let has_group = || str::from_utf8(bytes).is_ok_and(|text| text.contains(GROUP));
+    name == INDEX_FILE || is_events_file(path) || has_group()
+}
+
+/// Returns true if the path shows that the file contains Events. Examples are `core/events.yaml`
+/// and `core/events/a.yaml`.
+fn is_events_file(path: &str) -> bool {
+    let name = base_name(path);
+    name.split('.').next() == Some("events") || path.contains("/events/")
+}
+
+/// Reads the index of a support bundle. None if the files are no support bundle. Returns an error
+/// if there are several support bundles, or if the bundle contains no operations.
+fn read_index(found: &[FoundFile]) -> Result<Option<BundleIndex>, String> {
+    let mut indexes = found.iter().filter(|it| base_name(&it.path) == INDEX_FILE);
+    let Some(file) = indexes.next() else {
+        return Ok(None);
+    };
+    if indexes.next().is_some() {
+        return Err("there are several support bundles; name one of them".to_owned());
+    }
+    let index: BundleIndex =
+        serde_json::from_slice(&file.bytes).map_err(|error| format!("{}: {error}", file.path))?;
+    match index.operations() {
+        Ok(_) => Ok(Some(index)),
+        Err(result) => Err(format!(
+            "the support bundle contains no operations: {result:?}"
+        )),
+    }
+}
+
+/// Returns whether operations may be missing. Only a support bundle can state that its list is
+/// complete.
+fn completeness(index: Option<&BundleIndex>, resources: &Resources) -> Result<(), Incomplete> {
+    if let Some(part) = index.and_then(|it| it.operations().ok()) {
+        return part.incomplete.clone().map_or(Ok(()), Err);
+    }
+    let rule_sets = resources.get(&list_path(GROUP, ruleset::PLURAL, None));
+    Err(match rule_sets {
+        Some(rule_sets) if rule_sets.is_empty() => Incomplete::NoRuleSets,
+        _ => Incomplete::NotRecorded,
+    })
+}

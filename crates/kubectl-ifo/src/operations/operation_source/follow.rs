@@ -1,0 +1,215 @@
+//! Follows operations: returns the changes of operations, and whether the server still detects all
+//! of them. If namespaces are requested one by one, each namespace has its own watch.
+//!
+//! When a watch starts again with a new list, the follower returns the differences between the new
+//! list and the known operations as changes.
+
+use super::watch::{self, ObjectChange};
+use super::{AnyOperation, OperationSource};
+use crate::cluster::problem::Problem;
+use crate::operations::operation::{InFlightOperation, OperationFacts as _, OperationKey};
+use futures::StreamExt as _;
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{BoxStream, SelectAll};
+use ifo_api::completeness::Incomplete;
+use ifo_api::{VERSION, live};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::watcher::Config;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
+/// not report that a rule set has stopped working, and that operations can be missing since then.
+pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A change of an operation or of the watches.
+#[derive(Debug)]
+pub(crate) enum OperationChange {
+    /// An operation was added or has changed.
+    Applied(Box<InFlightOperation>),
+    /// An operation was deleted.
+    Deleted {
+        /// The operation in its last known state.
+        operation: Box<InFlightOperation>,
+        /// True if the operation was active in the state that was known before the deletion.
+        was_active: bool,
+    },
+    /// All watches work. For each watch, the follower has returned the changes from its newest
+    /// list.
+    Synced,
+    /// A watch failed, and the follower retries the watch. When all watches work again, the
+    /// follower returns [`Self::Synced`].
+    Lost(Problem),
+    /// The reason why operations may be missing. None if no reason is known.
+    Incomplete(Option<Incomplete>),
+}
+
+/// Returns the changes of operations, also after broken connections and restarts of the server.
+pub(crate) struct OperationFollower<'a> {
+    source: &'a OperationSource,
+    watches: SelectAll<BoxStream<'static, (usize, ObjectChange)>>,
+    /// The namespace of each watch. None stands for all namespaces.
+    namespaces: Vec<Option<String>>,
+    /// The numbers of the watches that do not work, or that have not listed yet.
+    lost: BTreeSet<usize>,
+    /// The numbers of the watches that have listed.
+    listed: BTreeSet<usize>,
+    /// The operations in their last known state.
+    pub(crate) known: BTreeMap<OperationKey, InFlightOperation>,
+    probe: BoxFuture<'a, Option<Incomplete>>,
+    pending: VecDeque<OperationChange>,
+}
+
+impl OperationSource {
+    /// Watches the operations that match the filters. The watch includes all phases and states. So
+    /// the follower returns the completion of an operation even without `--all-phases`, and the
+    /// caller applies `--state`.
+    ///
+    /// A watch begins with a list. `listed` are the operations that the caller already knows. The
+    /// follower returns them only when they change. From the first list, it also returns the
+    /// operations that are not in `listed`. Without `--all-phases`, it leaves out the completed
+    /// operations that are not in `listed`.
+    pub(crate) fn follow(
+        &self,
+        listed: Vec<InFlightOperation>,
+    ) -> Result<OperationFollower<'_>, Problem> {
+        let namespaces = self.requested_namespaces();
+        watch::check_namespaces(namespaces.len())?;
+        let kind = GroupVersionKind::gvk(self.served.group(), VERSION, live::KIND);
+        let resource = ApiResource::from_gvk_with_plural(&kind, live::PLURAL);
+        let config = Config::default()
+            .labels(&self.filters.selector.text)
+            .fields(&self.live_selector(self.filters.watch_selector()));
+        let watches = namespaces.iter().enumerate().map(|(number, namespace)| {
+            let changes = watch::changes(&self.server, &resource, *namespace, config.clone());
+            changes.map(move |change| (number, change)).boxed()
+        });
+        Ok(OperationFollower {
+            source: self,
+            watches: watches.collect(),
+            lost: (0..namespaces.len()).collect(),
+            listed: BTreeSet::new(),
+            namespaces: namespaces.iter().map(|it| it.map(str::to_owned)).collect(),
+            known: listed.into_iter().map(|it| (it.key(), it)).collect(),
+            probe: self.next_probe(self.incomplete()).boxed(),
+            pending: VecDeque::new(),
+        })
+    }
+
+    /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns
+    /// `last`, because the watch reports this.
+    async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
+        tokio::time::sleep(PROBE_INTERVAL).await;
+        let answer = self.probe().await;
+        answer.map_or(last, Result::err)
+    }
+}
+
+impl OperationFollower<'_> {
+    /// Waits for the next change. Returns the problems `Forbidden` and `Unauthorized` as errors.
+    /// After any other problem, returns [`OperationChange::Lost`] and retries the watch.
+    pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
+        loop {
+            match self.pending.pop_front() {
+                // These errors remain until an administrator or the user changes something, so the
+                // watch is not retried.
+                Some(OperationChange::Lost(
+                    problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
+                )) => return Err(problem),
+                Some(change) => return Ok(change),
+                None => {}
+            }
+            tokio::select! {
+                Some((number, change)) = self.watches.next() => self.take(number, change),
+                incomplete = &mut self.probe => {
+                    self.probe = self.source.next_probe(incomplete.clone()).boxed();
+                    self.pending.push_back(OperationChange::Incomplete(incomplete));
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, number: usize, change: ObjectChange) {
+        match change {
+            ObjectChange::Listed(objects) => {
+                self.take_list(number, &objects);
+                if self.lost.is_empty() {
+                    self.pending.push_back(OperationChange::Synced);
+                }
+            }
+            ObjectChange::Applied(object) => {
+                if let Some(operation) = decoded(&object) {
+                    // The operation may have matched the filters before. For example, it can leave
+                    // the node of `--node`.
+                    if self.source.filters.matches(&operation) {
+                        self.known.insert(operation.key(), operation.clone());
+                        let change = OperationChange::Applied(Box::new(operation));
+                        self.pending.push_back(change);
+                    } else {
+                        self.delete(operation);
+                    }
+                }
+            }
+            ObjectChange::Deleted(object) => {
+                if let Some(operation) = decoded(&object) {
+                    self.delete(operation);
+                }
+            }
+            ObjectChange::Lost(problem) => {
+                self.lost.insert(number);
+                self.pending.push_back(OperationChange::Lost(problem));
+            }
+        }
+    }
+
+    /// Replaces the known operations of a watch with its new list, and keeps the differences as
+    /// changes.
+    fn take_list(&mut self, number: usize, objects: &[DynamicObject]) {
+        let listed = objects.iter().filter_map(decoded);
+        let listed = listed.filter(|it| self.source.filters.matches(it));
+        let listed: BTreeMap<OperationKey, _> = listed.map(|it| (it.key(), it)).collect();
+        self.lost.remove(&number);
+        let skips_completed = self.listed.insert(number) && !self.source.filters.all_phases;
+        let namespace = self.namespaces[number].as_deref();
+        let is_own = |key: &OperationKey| namespace.is_none_or(|it| *key.0 == *it);
+        let is_gone = |key: &OperationKey, _: &mut _| is_own(key) && !listed.contains_key(key);
+        let gone = self.known.extract_if(.., is_gone);
+        let deleted = gone.map(|(_, operation)| OperationChange::Deleted {
+            was_active: operation.is_active(),
+            operation: Box::new(operation),
+        });
+        self.pending.extend(deleted);
+        for (key, operation) in listed {
+            let is_change = match self.known.insert(key, operation.clone()) {
+                Some(before) => {
+                    before.metadata.resource_version != operation.metadata.resource_version
+                }
+                None => operation.is_active() || !skips_completed,
+            };
+            if is_change {
+                let change = OperationChange::Applied(Box::new(operation));
+                self.pending.push_back(change);
+            }
+        }
+    }
+
+    /// Removes an operation. An unknown operation is no change.
+    fn delete(&mut self, operation: InFlightOperation) {
+        if let Some(before) = self.known.remove(&operation.key()) {
+            self.pending.push_back(OperationChange::Deleted {
+                was_active: before.is_active(),
+                operation: Box::new(operation),
+            });
+        }
+    }
+}
+
+/// Decodes an operation. None if this is not possible.
+fn decoded(object: &DynamicObject) -> Option<InFlightOperation> {
+    let object = serde_json::to_value(object).ok()?;
+    AnyOperation::try_from(object).ok().map(|it| it.0)
+}
+
+#[cfg(test)]
+mod tests;
