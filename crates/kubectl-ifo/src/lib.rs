@@ -8,8 +8,7 @@
 //! order:
 //!
 //! ```text
-//! connect ─▶ api_client ─▶ operation_source ─▶ operation ─▶ filter ─▶ sort
-//!         ─▶ columns · list · summary
+//! cluster ─▶ operations ─▶ filters ─▶ list · summary · tree ─▶ output
 //! ```
 
 mod clock;
