@@ -86,28 +86,31 @@ impl DocumentedDemo {
 
     /// Writes the files of a support bundle that the plugin reads.
     fn write_bundle(&self, operations: &[(Key, Value)], records: &[(Key, Value)]) {
+        let rule_sets = shipped_rules::shipped();
+        let rule_sets = rule_sets.iter().map(|it| serde_json::to_value(it).unwrap());
+        let rule_sets: Vec<Value> = rule_sets.collect();
+        let objects = |all: &[(Key, Value)]| all.iter().map(|it| it.1.clone()).collect();
+        let mut parts = Vec::new();
+        for (path, items) in [
+            (
+                "live.ifo.kubevirt.io/v1alpha1/inflightoperations",
+                objects(operations),
+            ),
+            (
+                "live.ifo.kubevirt.io/v1alpha1/operationrecords",
+                objects(records),
+            ),
+            ("ifo.kubevirt.io/v1alpha1/operationrulesets", rule_sets),
+        ] {
+            let path = format!("apis/{path}.json");
+            parts.push(json!({"path": path, "result": "Read", "count": items.len()}));
+            let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+            self.write(&format!("bundle/{path}"), &list.to_string());
+        }
         let index = json!({
-            "created": clock::now(), "redacted": false, "pluginVersion": "", "parts": [],
+            "created": clock::now(), "redacted": false, "pluginVersion": "", "parts": parts,
             "serverNamespace": "ifo-system",
-            "operations": {"result": "Read", "count": operations.len(), "isComplete": true},
         });
-        let list = |objects: Vec<&Value>| {
-            json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
-        };
-        let values = |of: &'static str, objects: &[(Key, Value)]| {
-            let text = list(objects.iter().map(|(_, object)| object).collect());
-            self.write(&format!("bundle/operations/{of}.json"), &text);
-        };
-        values("inflightoperations", operations);
-        values("operationrecords", records);
-        let rule_sets: Vec<Value> = shipped_rules::shipped()
-            .iter()
-            .map(|rule_set| serde_json::to_value(rule_set).unwrap())
-            .collect();
-        self.write(
-            "bundle/cluster/operationrulesets.json",
-            &list(rule_sets.iter().collect()),
-        );
         self.write("bundle/bundle.json", &index.to_string());
     }
 
