@@ -245,10 +245,10 @@ fn is_relevant(path: &str, bytes: &[u8]) -> bool {
 }
 
 /// Returns true if the path shows that the file contains Events. Examples are `core/events.yaml`
-/// and `core/events/a.yaml`.
+/// and `core/events/a.yaml`. A folder can also have the name of a namespace `events`.
 fn is_events_file(path: &str) -> bool {
     let name = base_name(path);
-    name.split('.').next() == Some("events") || path.contains("/events/")
+    name.split('.').next() == Some("events") || format!("/{path}").contains("/core/events/")
 }
 
 /// Reads the index of a support bundle. None if the files are no support bundle. Returns an error
@@ -282,4 +282,24 @@ fn completeness(index: Option<&BundleIndex>, resources: &Resources) -> Result<()
         Some(rule_sets) if rule_sets.is_empty() => Incomplete::NoRuleSets,
         _ => Incomplete::NotRecorded,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_of_a_namespace_has_no_effect_on_the_contents_of_its_files() {
+        let of_bundle = "b/apis/live.ifo.kubevirt.io/v1alpha1/namespaces/events";
+        for (path, expected) in [
+            ("core/events.yaml", true),
+            ("core/events/a.yaml", true),
+            ("m/namespaces/events/core/events/a.yaml", true),
+            ("b/api/v1/namespaces/events/events.json", true),
+            (&format!("{of_bundle}/inflightoperations.json"), false),
+            ("m/namespaces/events/ifo.kubevirt.io/a.yaml", false),
+        ] {
+            assert_eq!(is_events_file(path), expected, "{path}");
+        }
+    }
 }
