@@ -67,12 +67,13 @@ pub(crate) enum PartResult {
 }
 
 impl BundleIndex {
-    /// Returns the part with the operations that commands show: the operations of `ifo-apiserver`, or
-    /// else the custom resources. If no operations were read, returns the result of reading them.
+    /// Returns the part with the operations that commands show: the operations of `ifo-apiserver`. If
+    /// the cluster did not serve them, these are the custom resources. If the operations were not
+    /// read, returns the result of reading them.
     pub(crate) fn operations(&self) -> Result<&BundlePart, PartResult> {
         let file = format!("/{}.json", live::PLURAL);
         let parts = self.parts.iter().filter(|it| it.path.ends_with(&file));
-        match parts.min_by_key(|it| it.result > PartResult::Truncated) {
+        match parts.min_by_key(|it| it.result == PartResult::NotFound) {
             Some(part) if part.result <= PartResult::Truncated => Ok(part),
             unread => Err(unread.map(|it| it.result).unwrap_or_default()),
         }

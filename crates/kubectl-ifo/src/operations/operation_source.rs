@@ -240,12 +240,15 @@ impl OperationSource {
         Ok((shown, self.stated(completeness)))
     }
 
-    /// Returns the completeness of an answer. The headers of custom resources do not state it, so no
+    /// Returns the completeness of an answer. A cluster does not state it for custom resources, so no
     /// reason is known why some may be missing.
     fn stated(&self, completeness: ListCompleteness) -> ListCompleteness {
-        let is_unknown =
-            |why: &Incomplete| self.served == Served::Crs && *why == Incomplete::NotKnown;
-        completeness.or_else(|why| if is_unknown(&why) { Ok(()) } else { Err(why) })
+        let is_of_cluster = self.server.from_files.is_none();
+        let never_states = self.served == Served::Crs && is_of_cluster;
+        match completeness {
+            Err(Incomplete::NotKnown) if never_states => Ok(()),
+            stated => stated,
+        }
     }
 
     /// Returns the field selector of a request. It is empty for custom resources, because their CRD

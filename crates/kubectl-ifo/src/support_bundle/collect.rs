@@ -225,7 +225,10 @@ impl<'a> BundleCollection<'a> {
         }
         if is_operations {
             let truncated = has_more.then_some(Incomplete::NotRecorded);
-            part.incomplete = answer.completeness.err().or(truncated);
+            // Lists of records and of custom resources never state whether they are complete.
+            let is_live = path.contains(LIVE_GROUP) && path.ends_with(live::PLURAL);
+            let stated = answer.completeness.err().filter(|_| is_live);
+            part.incomplete = stated.or(truncated);
         }
         Ok((part, content))
     }

@@ -279,7 +279,7 @@ impl Cluster {
                     && is_selected(it, &parameter(request, "fieldSelector"))
                     && has_labels(it, &parameter(request, "labelSelector"))
             });
-            return self.list(request, &items);
+            return self.list(request, &items, whole == LIVE);
         }
         let (list, name) = whole.rsplit_once('/').unwrap_or_default();
         let found = self.objects(list).unwrap_or_default();
@@ -294,12 +294,13 @@ impl Cluster {
         }
     }
 
-    fn list(&self, request: &Request, items: &[Value]) -> Response {
+    /// Returns a list. Only lists of live operations state whether they are complete.
+    fn list(&self, request: &Request, items: &[Value], is_live: bool) -> Response {
         let mut answer = list_response(items, "");
         let headers = answer.headers_mut();
-        let incomplete = self.incomplete.clone();
+        let incomplete = self.incomplete.clone().filter(|_| is_live);
         let incomplete = incomplete.and_then(|it| without_ignored(it, request));
-        if !self.states_completeness || incomplete.is_some() {
+        if !is_live || !self.states_completeness || incomplete.is_some() {
             headers.remove("ifo-complete");
         }
         if let Some(incomplete) = incomplete {
