@@ -241,6 +241,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(writers, BTreeSet::from(["output.rs".to_owned()]));
+        assert_eq!(writers, BTreeSet::from(["output/print.rs".to_owned()]));
     }
 }
