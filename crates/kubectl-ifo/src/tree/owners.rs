@@ -12,7 +12,7 @@ use crate::operations::operation::InFlightOperation;
 use futures::StreamExt as _;
 use ifo_api::Text;
 use ifo_api::live::SubjectReference;
-use serde_json::Value;
+use kube::core::PartialObjectMeta;
 use std::collections::HashSet;
 
 /// Largest number of levels of owners that the plugin looks up. For example, the owners of a Pod
@@ -84,12 +84,11 @@ impl OwnerLookup {
         let resource = kinds.resource(&owner.api_version, &owner.kind).await?;
         let namespace = owner.namespace.as_deref();
         let path = resource.path(namespace, &owner.name);
-        let mut found: Value = self.server.get(&path).await.ok()?;
-        let metadata = &mut found["metadata"];
-        let references = metadata["ownerReferences"].take();
-        (metadata["uid"].as_str() == owner.uid.as_deref()).then(|| SubjectReference {
-            namespace: metadata["namespace"].as_str().map(Text::from),
-            owner_references: serde_json::from_value(references).unwrap_or_default(),
+        let found: PartialObjectMeta = self.server.get(&path).await.ok()?;
+        let metadata = found.metadata;
+        (metadata.uid.as_deref() == owner.uid.as_deref()).then(|| SubjectReference {
+            namespace: metadata.namespace.map(Text::from),
+            owner_references: metadata.owner_references.unwrap_or_default().into(),
             ..owner
         })
     }
@@ -120,6 +119,9 @@ mod tests {
                 }));
             }
             let name = uri.strip_prefix("/apis/example.io/v1/namespaces/a/things/")?;
+            if name == "0" {
+                return Some(json!([]));
+            }
             let uid = format!("Thing.a.{name}");
             Some(json!({"metadata": {"name": name, "namespace": "a", "uid": uid}}))
         });
@@ -130,6 +132,7 @@ mod tests {
             .collect();
         let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server));
         lookup.look_up_for(&operations, |_| true).await;
-        assert_eq!(lookup.known.len(), MAX_OWNERS);
+        // The answer for one owner is no object.
+        assert_eq!(lookup.known.len(), MAX_OWNERS - 1);
     }
 }
