@@ -240,7 +240,8 @@ fn add_namespaces(resources: &mut Resources, index: Option<&BundleIndex>) {
 /// Events, and files that contain the API group.
 fn is_relevant(path: &str, bytes: &[u8]) -> bool {
     let name = base_name(path);
-    let has_group = || str::from_utf8(bytes).is_ok_and(|text| text.contains(GROUP));
+    // A note names a file of this API that is not UTF-8.
+    let has_group = || String::from_utf8_lossy(bytes).contains(GROUP);
     name == INDEX_FILE || is_events_file(path) || has_group()
 }
 
@@ -287,6 +288,12 @@ fn completeness(index: Option<&BundleIndex>, resources: &Resources) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_not_utf_8_is_relevant() {
+        assert!(is_relevant("a.yaml", b"\xff: ifo.kubevirt.io/v1alpha1"));
+        assert!(!is_relevant("a.yaml", b"\xff: v1"));
+    }
 
     #[test]
     fn the_folder_of_a_namespace_has_no_effect_on_the_contents_of_its_files() {
