@@ -53,8 +53,8 @@ pub(crate) struct ApiClient {
 /// To combine several lists, collect their completeness: the first reason counts.
 pub(crate) type ListCompleteness = Result<(), Incomplete>;
 
-/// Reads from the headers of an answer whether the list is complete. An answer of `ifo-apiserver` has
-/// either of the two headers.
+/// Reads from the headers of an answer whether the list is complete. Some lists of `ifo-apiserver`
+/// have neither of the two headers, for example records and activities.
 fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     let reason = headers.get(INCOMPLETE_HEADER);
     match reason.and_then(|json| serde_json::from_slice(json.as_bytes()).ok()) {
@@ -205,15 +205,15 @@ impl ApiClient {
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {
         let (parts, body) = self.client.send(request).await?.into_parts();
         let bytes = body.collect().await?.to_bytes();
-        let text = String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?;
         if !parts.status.is_success() {
+            let text = String::from_utf8_lossy(&bytes);
             // For example, the body of the answer to an unknown path is a text.
             let unknown = |_| Status::failure(&text, "Unknown").with_code(parts.status.as_u16());
             let status = serde_json::from_str(&text).unwrap_or_else(unknown);
             return Err(kube::Error::Api(Box::new(status)));
         }
         Ok(ServerAnswer {
-            text,
+            text: String::from_utf8(bytes.into()).map_err(kube::Error::FromUtf8)?,
             completeness: completeness(&parts.headers),
         })
     }
@@ -256,4 +256,22 @@ pub(crate) async fn namespaces(client: &ApiClient) -> Vec<String> {
         }
     }
     vec![client.default_namespace.clone()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    #[tokio::test]
+    async fn an_error_keeps_its_status_code_if_its_body_is_not_utf_8() {
+        let service = tower::service_fn(|_: http::Request<Body>| async {
+            let answer = http::Response::builder().status(404);
+            let answer = answer.body(Body::from(b"\xff".to_vec()));
+            Ok::<_, Infallible>(answer.expect("the status code is valid"))
+        });
+        let client = ApiClient::new(Client::new(service, "default"), "https://192.0.2.1");
+        let answer = client.answer("/a").await.map(|it| it.text);
+        assert_eq!(answer, Err(Problem::NotFound("\u{fffd}".to_owned())));
+    }
 }
