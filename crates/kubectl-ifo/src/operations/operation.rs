@@ -203,8 +203,10 @@ pub(crate) trait OperationFacts {
                 });
                 let p95 = expected.p95_seconds;
                 let p95 = p95.map(|it| format!("95% within {}", seconds_text(it)));
-                let facts: Vec<String> = runs.into_iter().chain(p95).collect();
-                format!("{typical} ({})", facts.join(", "))
+                match runs.into_iter().chain(p95).collect::<Vec<_>>() {
+                    facts if facts.is_empty() => typical,
+                    facts => format!("{typical} ({})", facts.join(", ")),
+                }
             }
             ExpectedSource::Unknown(_) => String::new(),
         }
@@ -292,14 +294,27 @@ mod tests {
     fn the_usual_duration_has_its_source() {
         // A later release of `ifo-apiserver` can send a source that this plugin does not know. The
         // plugin then shows the operation without a usual duration.
-        for (source, short, long) in [
-            ("History", "2m5s", "2m5s (37 runs, 95% within 4m)"),
-            ("Rule", "limit 2m5s", "limit 2m5s (from the rule)"),
-            ("Oracle", "", ""),
+        for (source, runs, p95, short, long) in [
+            (
+                "History",
+                Some(37),
+                Some(240),
+                "2m5s",
+                "2m5s (37 runs, 95% within 4m)",
+            ),
+            ("History", None, None, "2m5s", "2m5s"),
+            (
+                "Rule",
+                None,
+                None,
+                "limit 2m5s",
+                "limit 2m5s (from the rule)",
+            ),
+            ("Oracle", None, None, "", ""),
         ] {
             let mut it = on("a", "VM", "b", "Up");
             let expected =
-                json!({"typicalSeconds": 125, "p95Seconds": 240, "runs": 37, "source": source});
+                json!({"typicalSeconds": 125, "p95Seconds": p95, "runs": runs, "source": source});
             it.status.expected = serde_json::from_value(expected).unwrap();
             assert_eq!(
                 (it.usual_duration(), it.usual_duration_and_source()),
