@@ -10,7 +10,7 @@ use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::ffi::OsString;
 
 /// Returns true if `argument` is a flag whose value is the next argument, such as `--namespace`, `-n`
-/// or `-wn`. In `--namespace=a`, `-n=a` and `-na`, the value is not in the next argument.
+/// or `-wn`. In `--namespace=a`, `-n=a`, `-na` and `-w=yes`, the value is not in the next argument.
 fn awaits_value(flags: &[Arg], argument: &str) -> bool {
     let with_value = || flags.iter().filter(|it| it.get_action().takes_values());
     if let Some(long) = argument.strip_prefix("--") {
@@ -18,7 +18,7 @@ fn awaits_value(flags: &[Arg], argument: &str) -> bool {
     }
     let has_value = |letter: &char| with_value().any(|it| it.get_short() == Some(*letter));
     let mut rest = argument.chars().skip(1).skip_while(|it| !has_value(it));
-    rest.next().is_some() && rest.next().is_none()
+    !argument.contains('=') && rest.next().is_some() && rest.next().is_none()
 }
 
 /// Returns the flags of all commands.
@@ -101,6 +101,7 @@ mod tests {
             ("ifo -nw tree", "ifo tree -nw"),
             ("ifo -n=a tree", "ifo tree -n=a"),
             ("ifo -wA tree", "ifo tree -wA"),
+            ("ifo -w=yes tree", "ifo tree -w=yes"),
             ("ifo -n a -o json", "ifo list -n a -o json"),
             ("ifo --context=x summary -A", "ifo summary --context=x -A"),
             ("ifo -n list summary", "ifo summary -n list"),
