@@ -4,8 +4,8 @@
 //! The result can differ from the result of the same expression in a rule set:
 //!
 //! - Without `--rules`, `variables` does not exist. Without `--operation`, `item` does not exist.
-//! - The expression can use the whole evaluation budget of an object. In the server, all rules
-//!   share this budget.
+//! - The expression can use all evaluation steps of an object. In the server, each rule set has an
+//!   equal share of these steps, and its rules share them.
 //! - A missing field is an error. In the `expression` of a rule, a missing field means that the
 //!   rule does not match.
 

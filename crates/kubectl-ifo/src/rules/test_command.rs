@@ -4,8 +4,8 @@
 //! The rules are evaluated as in `ifo-apiserver`, with these differences:
 //!
 //! - `now` is the time at which the command runs.
-//! - No rule set is throttled. (The server evaluates a rule set less often if the rule set uses too
-//!   many evaluation steps on several successive objects.)
+//! - No rule set is throttled. (The server evaluates a rule set less often if the evaluation of the
+//!   rule set takes too much time.)
 //! - Operations are not tracked over time. So `supersedes`, `appearAfter` and `stateAfter` have no
 //!   effect: all detected operations are shown. An operation is not shown if only `continueWhile`
 //!   is true. The start of an operation is known only if its rule computes the start (`startedAt`).
