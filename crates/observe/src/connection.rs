@@ -12,7 +12,9 @@
 use bytes::Bytes;
 use futures::{FutureExt as _, TryFutureExt as _, future::BoxFuture, stream};
 use http::{HeaderValue, Request, Response, Uri, header};
-use http_body_util::{BodyExt, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::{
+    BodyExt, Full, LengthLimitError, Limited, StreamBody, combinators::UnsyncBoxBody,
+};
 use hyper_util::{
     client::{
         legacy::{
@@ -29,6 +31,7 @@ use kube::{
     Client, Config,
     client::{Body, ConfigExt as _, retry::RetryPolicy},
     config::{KubeConfigOptions, Kubeconfig},
+    core::Status,
 };
 use rustls::pki_types::ServerName;
 use std::{
@@ -65,6 +68,12 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Time limit for setting up a connection (TCP, proxy and TLS), as in client-go.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Maximum size of the body of an error in bytes. kube collects the whole body.
+const MAX_ERROR: usize = 64 << 10;
+
+/// Maximum size in bytes of an answer that is neither a watch nor a page of a list.
+const MAX_ANSWER: usize = 8 << 20;
 
 /// The address of the cluster and the time limit of requests.
 #[derive(Clone, Debug)]
@@ -280,7 +289,7 @@ fn clients(
             .layer(headers.clone())
             .map_err(BoxError::from)
             .service(http);
-        let service = service_fn(move |request| time_limited(service.clone(), request, limit));
+        let service = service_fn(move |request| limited(service.clone(), request, limit));
         Client::new(service, shared.default_namespace.clone())
     };
     let calls = client(true);
@@ -291,13 +300,17 @@ fn clients(
     ))
 }
 
+/// The body of an answer.
+type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
+
 /// Sends a request, and limits the time until its answer is complete. A watch has no limit here,
-/// because a watch lasts for minutes. The module `watch_task` has timeouts for watches.
-async fn time_limited<S, B>(
+/// because a watch lasts for minutes. The module `watch_task` has timeouts for watches, and limits the
+/// size of watches and pages. This function limits the size of all other answers.
+async fn limited<S, B>(
     service: S,
     mut request: Request<Body>,
     limit: Duration,
-) -> Result<Response<UnsyncBoxBody<Bytes, BoxError>>, BoxError>
+) -> Result<Response<AnswerBody>, BoxError>
 where
     S: Service<Request<Body>, Response = Response<B>>,
     S::Error: Into<BoxError>,
@@ -310,16 +323,17 @@ where
         .entry(header::USER_AGENT)
         .or_insert(HeaderValue::from_static(agent));
     let query = request.uri().query().unwrap_or_default();
+    let is_page = query.split('&').any(|pair| pair.starts_with("limit="));
     let mut pairs = query.split('&');
     if pairs.any(|pair| matches!(pair, "watch=1" | "watch=true")) {
         let response = service.oneshot(request).await.map_err(Into::into)?;
-        return Ok(response.map(|body| body.map_err(Into::into).boxed_unsync()));
+        return readable(response.map(|body| body.map_err(Into::into).boxed_unsync())).await;
     }
     let until = Instant::now() + limit;
     let late = move |_| BoxError::from(format!("no complete answer within {limit:?}"));
     let response = timeout_at(until, service.oneshot(request)).await;
     let response = response.map_err(late)?.map_err(Into::into)?;
-    Ok(response.map(|body| {
+    let response = response.map(|body| {
         let frames = stream::unfold(body, move |mut body| async move {
             let frame = match timeout_at(until, body.frame()).await {
                 Ok(frame) => frame?.map_err(Into::into),
@@ -327,8 +341,33 @@ where
             };
             Some((frame, body))
         });
-        BodyExt::boxed_unsync(StreamBody::new(frames))
-    }))
+        let max_size = if is_page { usize::MAX } else { MAX_ANSWER };
+        Limited::new(StreamBody::new(frames), max_size).boxed_unsync()
+    });
+    readable(response).await
+}
+
+/// Makes an error answer readable for kube, which takes the code from the body if the body is a JSON
+/// object. A proxy can send a JSON object without the code, so this function adds it. A body of more
+/// than [`MAX_ERROR`] bytes counts as empty.
+async fn readable(response: Response<AnswerBody>) -> Result<Response<AnswerBody>, BoxError> {
+    let code = response.status();
+    if !code.is_client_error() && !code.is_server_error() {
+        return Ok(response);
+    }
+    let (head, body) = response.into_parts();
+    let limited = Limited::new(body, MAX_ERROR).boxed_unsync();
+    let body = match limited.collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
+        Err(error) => return Err(error),
+    };
+    let body = match serde_json::from_slice::<Status>(&body) {
+        Ok(status) => serde_json::to_vec(&status.with_code(code.as_u16()))?,
+        Err(_) => String::from_utf8_lossy(&body).into_owned().into_bytes(),
+    };
+    let body = Full::from(body).map_err(|never| match never {});
+    Ok(Response::from_parts(head, body.boxed_unsync()))
 }
 
 #[cfg(test)]

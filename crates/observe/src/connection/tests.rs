@@ -107,7 +107,7 @@ async fn a_request_without_a_complete_answer_times_out_unless_it_is_a_watch() {
     let limit = Duration::from_secs(30);
     let request = |uri: &str| Request::get(uri).body(Body::empty()).unwrap();
     let never = service_fn(|_| std::future::pending::<Result<Response<Body>, BoxError>>());
-    let error = time_limited(never, request("/api"), limit).await;
+    let error = limited(never, request("/api"), limit).await;
     let error = error.unwrap_err().to_string();
     assert_eq!(error, "no complete answer within 30s");
     for (uri, ends) in [
@@ -120,8 +120,44 @@ async fn a_request_without_a_complete_answer_times_out_unless_it_is_a_watch() {
             let frames = first.chain(stream::pending()).boxed();
             Ok::<_, BoxError>(Response::new(StreamBody::new(frames)))
         });
-        let response = time_limited(stalled, request(uri), limit).await.unwrap();
+        let response = limited(stalled, request(uri), limit).await.unwrap();
         let body = timeout(limit * 10, response.into_body().collect()).await;
         assert_eq!(body.is_ok_and(|body| body.is_err()), ends, "{uri}");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_has_the_code_of_the_answer_and_its_size_is_limited() {
+    for (code, part, parts, message) in [
+        (403, r#"{"error":"zqx"}"#, 1, ""),
+        (403, r#"{"message":"no","code":500}"#, 1, "no"),
+        (503, "<html>", 1, "<html>"),
+        (404, "too large ", 10_000, ""),
+    ] {
+        let server = service_fn(move |_| async move {
+            let frame = move || Ok::<_, BoxError>(http_body::Frame::data(Bytes::from(part)));
+            let body = StreamBody::new(stream::repeat_with(frame).take(parts).boxed());
+            Response::builder().status(code).body(body)
+        });
+        let limit = Duration::from_secs(30);
+        let service = service_fn(move |request| limited(server, request, limit));
+        let request = Request::get("/x?watch=1").body(Vec::new()).unwrap();
+        let refused = Client::new(service, "default")
+            .request_stream(request)
+            .await;
+        let Err(kube::Error::Api(status)) = refused.map(|_| ()) else {
+            panic!("{code} must be a refusal");
+        };
+        assert_eq!((status.code, &*status.message), (code, message));
+    }
+    let large = service_fn(async |_| {
+        let body = Full::from(vec![b'x'; MAX_ANSWER + 1]);
+        Ok::<_, BoxError>(Response::new(body))
+    });
+    for (uri, is_refused) in [("/api", true), ("/api/v1/pods?limit=5", false)] {
+        let request = Request::get(uri).body(Body::empty()).unwrap();
+        let answer = limited(large, request, Duration::from_secs(30)).await;
+        let body = answer.unwrap().into_body().collect().await;
+        assert_eq!(body.is_err(), is_refused, "{uri}");
     }
 }
