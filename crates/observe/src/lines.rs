@@ -71,6 +71,10 @@ impl<B: AsyncBufRead + Unpin> Lines<B> {
         loop {
             while let Some(end) = memchr::memchr(b'\n', &self.received[searched..]) {
                 let line = self.received.split_to(searched + end + 1).freeze();
+                if line.len() > SMALL_OBJECT {
+                    // The line and the rest share an allocation, which the rest must not keep.
+                    self.received = BytesMut::from(&self.received[..]);
+                }
                 searched = 0;
                 // Some servers send empty lines to keep the connection alive.
                 let trimmed = line.trim_ascii();
@@ -164,6 +168,17 @@ mod tests {
         let (read, end) = read_all(vec!["one\ntw".into()]).await;
         assert_eq!(read, ["one"]);
         assert!(matches!(end, Err(Failure::Lost(_))), "{end:?}");
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_a_large_line_is_released_with_the_line() {
+        let mut lines = lines(vec![vec![b'x'; 1 << 20].into(), "\none\ntwo\n".into()]);
+        for _ in 0..3 {
+            let line = lines.next(LINE_TIMEOUT).await;
+            assert!(matches!(line, Ok(NextLine::Line(_))), "{line:?}");
+        }
+        lines.received.reserve(1);
+        assert!(lines.received.capacity() < SMALL_OBJECT);
     }
 
     #[tokio::test(start_paused = true)]
