@@ -14,7 +14,8 @@ use futures::AsyncReadExt as _;
 use ifo_client::{error_text::chain, list::ListItems};
 use kube::api::ListParams;
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
 
 /// Number of objects that a feed requests in its first page.
 pub(super) const FIRST_PAGE: u32 = 100;
@@ -26,6 +27,11 @@ const LARGE_PAGE: u32 = 500;
 /// Maximum size of a page in bytes. Some API servers ignore the requested number of objects.
 const MAX_PAGE_BYTES: usize = 32 << 20;
 
+/// After a longer wait for the permit, a feed requests its page again. The time limit of the request
+/// includes the wait. A feed waits for the permit only with an answer, so that an API server that does
+/// not answer keeps no other feed waiting.
+const MAX_ANSWER_AGE: Duration = Duration::from_secs(10);
+
 impl WatchTask {
     /// Lists all objects in pages. Afterwards, the version of the list is the version from which a
     /// watch can continue.
@@ -34,17 +40,15 @@ impl WatchTask {
         let mut has_begun = false;
         loop {
             let limit = self.page;
-            let params = ListParams {
-                label_selector: self.selection.clone(),
-                limit: Some(limit),
-                continue_token: token.clone(),
-                ..ListParams::default()
-            };
-            let opened = self.open(self.request.list(&params)).await;
-            if token.is_some() && matches!(opened, Err(Failure::Expired)) {
-                self.page = LARGE_PAGE;
+            let (mut body, began) = (self.open_page(token.as_deref()).await?, Instant::now());
+            let permit = self.large_objects.clone().acquire_owned();
+            let permit = self.wait_for(permit, "no list yet").await;
+            if began.elapsed() > MAX_ANSWER_AGE {
+                body = self.open_page(token.as_deref()).await?;
             }
-            match self.send_page(opened?, &mut has_begun).await {
+            let sent = self.send_page(body, &mut has_begun).await;
+            drop(permit);
+            match sent {
                 Ok((version, None)) => {
                     self.version = Some(version);
                     self.report_synced().await;
@@ -59,18 +63,37 @@ impl WatchTask {
         }
     }
 
-    /// Reads a page, and sends its objects to the consumer. Returns the resourceVersion of the list,
-    /// and the continue token of the next page.
+    /// Requests a page.
+    async fn open_page(&mut self, token: Option<&str>) -> Result<Body, Failure> {
+        let params = ListParams {
+            label_selector: self.selection.clone(),
+            limit: Some(self.page),
+            continue_token: token.map(str::to_owned),
+            ..ListParams::default()
+        };
+        let opened = self.open(self.request.list(&params)).await;
+        if token.is_some() && matches!(opened, Err(Failure::Expired)) {
+            self.page = LARGE_PAGE;
+        }
+        opened
+    }
+
+    /// Reads a page, and sends its objects to the consumer. The caller has the permit. Returns the
+    /// resourceVersion of the list, and the continue token of the next page. If the page is too large
+    /// or too slow, the next one is smaller.
     async fn send_page(
         &mut self,
         body: Body,
         has_begun: &mut bool,
     ) -> Result<(String, Option<String>), Failure> {
-        let _permit = self.large_objects.clone().acquire_owned().await;
-        let page = match read(body).await {
+        let began = Instant::now();
+        let page = match self.wait_for(read(body), "no list yet").await {
             Ok(page) => page,
             Err(failure) => {
-                self.page = (self.page / 5).max(1);
+                let is_slow = began.elapsed() > LARGE_OBJECT_TIMEOUT / 2;
+                if is_slow || failure == InvalidData::TooLarge.into() {
+                    self.page = (self.page / 5).max(1);
+                }
                 return Err(failure);
             }
         };

@@ -128,26 +128,31 @@ impl WatchTask {
         }
     }
 
-    /// Sends a request, and waits for the beginning of the answer. If a feed that is up to date
-    /// waits for too long, reports an interruption.
+    /// Sends a request, and waits for the beginning of the answer.
     pub(super) async fn open(
         &mut self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
     ) -> Result<Body, Failure> {
         let client = self.client.clone();
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let mut answer = pin!(client.request_stream(request));
-        if self.is_synced {
-            if let Ok(answer) = timeout(INTERRUPTION_REPORT_DELAY, &mut answer).await {
-                return Ok(Box::pin(answer?));
-            }
-            let why = GapReason::Unreachable("no answer yet".into());
-            self.report_lost(why).await;
-        }
-        match timeout(IDLE_TIMEOUT, answer).await {
+        let answer = timeout(IDLE_TIMEOUT, client.request_stream(request));
+        match self.wait_for(answer, "no answer yet").await {
             Ok(answer) => Ok(Box::pin(answer?)),
             Err(_) => Err(unreachable(format!("no answer within {IDLE_TIMEOUT:?}"))),
         }
+    }
+
+    /// Waits for the result of `work`. If a feed that is up to date waits for too long, reports an
+    /// interruption with the reason `why`.
+    pub(super) async fn wait_for<T>(&mut self, work: impl Future<Output = T>, why: &str) -> T {
+        let mut work = pin!(work);
+        if self.is_synced {
+            if let Ok(result) = timeout(INTERRUPTION_REPORT_DELAY, &mut work).await {
+                return result;
+            }
+            self.report_lost(GapReason::Unreachable(why.into())).await;
+        }
+        work.await
     }
 
     /// Watches the changes since `version`, until the watch ends.

@@ -49,6 +49,27 @@ async fn pages_of_many_feeds_are_read_one_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_feed_that_waits_for_its_turn_reports_an_interruption_and_requests_a_new_page() {
+    let script = [
+        page(&[], ""),
+        page(&["a1"], ""),
+        open(&[EXPIRED]),
+        page(&["a2"], ""),
+        page(&["a3"], ""),
+    ];
+    let mut feeds = feeds(&ScriptedServer::new(script), 2);
+    assert_eq!(next_events(&mut feeds[1], 2).await, ["reset", "synced"]);
+    assert_eq!(next_events(&mut feeds[0], 2).await, ["reset", "+a1"]);
+    let lost = ["lost: unreachable: no list yet"];
+    assert_eq!(next_events(&mut feeds[1], 1).await, lost);
+    let other = timeout(Duration::from_mins(1), feeds[1].next()).await;
+    assert!(other.is_err(), "the first page is in memory: {other:?}");
+    assert_eq!(next_events(&mut feeds[0], 1).await, ["synced"]);
+    let all = ["reset", "+a3", "synced"];
+    assert_eq!(next_events(&mut feeds[1], 3).await, all);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_endless_large_object_releases_its_permit() {
     let begun = format!(
         r#"{{"type":"ADDED","object":{{"x":"{}"#,
