@@ -278,7 +278,7 @@ impl Compiler<'_> {
             Some((field, program))
         });
         let programs = programs.collect();
-        // `validate` has already reported invalid durations.
+        // `validate` has already reported invalid durations. Any other text is an expression.
         let fixed = |text: &Option<String>| text.as_deref().and_then(duration::parse);
         let compiled = CompiledRule {
             operation: rule.operation.as_str().into(),

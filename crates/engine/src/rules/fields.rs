@@ -16,8 +16,9 @@
 //! The hash is computed from the source texts of the expressions. A hash of compiled expressions
 //! could change with each release of `ifo-apiserver`.
 
+use super::validate::is_duration;
 use ifo_api::ruleset::{OperationRuleSetSpec, Rule};
-use ifo_api::{Text, duration, labels};
+use ifo_api::{Text, labels};
 use ifo_cel::ResultKind;
 use serde_json::{Value, json};
 
@@ -55,7 +56,7 @@ pub(super) fn expressions(
         let Value::String(source) = rule[field].take() else {
             return None;
         };
-        let is_fixed = kind == ResultKind::Duration && duration::parse(&source).is_some();
+        let is_fixed = kind == ResultKind::Duration && is_duration(&source);
         (!is_fixed).then_some((field, source, kind))
     })
 }

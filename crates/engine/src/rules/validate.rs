@@ -4,8 +4,8 @@
 //! - rule sets that are read from files
 //! - rule sets that were stored in the cluster before the schema got stricter
 //!
-//! The module also makes the checks that the schema does not make: of the label selector, and of the
-//! length of durations.
+//! The module also makes the checks that the schema does not make: of the label selector and of
+//! durations.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{MAX_WAIT_SECONDS, OperationRuleSetSpec, Rule};
@@ -55,6 +55,13 @@ fn holds(rule: &str, value: &Value) -> bool {
         let mut scope = EvaluationScope::new(&doc, Timestamp::UNIX_EPOCH, &mut budget);
         program.test(&mut scope) == Ok(true)
     })
+}
+
+/// Returns true if `text` is a duration, and not an expression. The pattern of the schema also matches
+/// texts that are no valid durations, such as `30m1h` and `99999999999999999999`.
+pub(super) fn is_duration(text: &str) -> bool {
+    let pattern = &SCHEMA["properties"]["rules"]["items"]["properties"]["debounce"]["pattern"];
+    duration::parse(text).is_some() || holds(&format!("self.matches({pattern})"), &json!(text))
 }
 
 /// The errors that were found.
@@ -163,11 +170,15 @@ impl RuleSetCheck {
             ("expectedDuration", &rule.expected_duration),
             ("stalledAfter", &rule.stalled_after),
         ] {
-            // Any other text is an expression, or does not match the pattern.
-            let Some(fixed) = text.as_deref().and_then(duration::parse) else {
+            let Some(text) = text.as_deref().filter(|text| is_duration(text)) else {
                 continue;
             };
             let path = format_args!("rules[{}].{field}", rule.operation);
+            let Some(fixed) = duration::parse(text) else {
+                let wrong = "is not a duration such as 30s or 1h30m";
+                self.require(false, format_args!("{path}: {text:?} {wrong}"));
+                continue;
+            };
             let may_be_zero = !matches!(field, "expectedDuration" | "stalledAfter");
             let is_valid = may_be_zero || !fixed.is_zero();
             self.require(is_valid, format_args!("{path}: zero is not allowed"));

@@ -112,6 +112,16 @@ fn the_constraints_of_the_schema_are_checked() {
             "rules[Moving].debounce: at most 24h are allowed",
         ),
         (
+            "/rules/0/appearAfter",
+            json!("30m1h"),
+            "rules[Moving].appearAfter: \"30m1h\" is not a duration such as 30s or 1h30m",
+        ),
+        (
+            "/rules/0/expectedDuration",
+            json!("999999999h"),
+            "rules[Moving].expectedDuration: \"999999999h\" is not a duration such as",
+        ),
+        (
             "/rules/0/expectedDuration",
             json!("0s"),
             "rules[Moving].expectedDuration: zero is not",
