@@ -250,7 +250,12 @@ impl SharedState {
     /// `recreated` is the creation time of a new namespace with the same name. Operations that
     /// started at this time or later belong to the new namespace, and stay. If `recreated` is None,
     /// all operations belong to the deleted namespace.
-    fn namespace_deleted(&mut self, name: Text, recreated: Option<Timestamp>, now: Instant) {
+    pub(super) fn namespace_deleted(
+        &mut self,
+        name: Text,
+        recreated: Option<Timestamp>,
+        now: Instant,
+    ) {
         let was_deleted = |start| recreated.is_none_or(|recreated| start < recreated);
         for kept in [&mut self.retained, &mut self.records] {
             let deleted = kept.remove_from(&name, was_deleted).into_iter();
@@ -262,7 +267,8 @@ impl SharedState {
 
     /// Records the namespaces that exist, and handles the deletions and new creations since the last
     /// call. At the first call of a leadership term, any namespace of an operation or of a record can
-    /// have been deleted. `of_subjects` are the namespaces of the subjects of operations in flight.
+    /// have been deleted. `Tracker::resume` has already handled the namespaces that were created again.
+    /// `of_subjects` are the namespaces of the subjects of operations in flight.
     pub(super) fn set_namespaces<'a>(
         &mut self,
         existing: &Arc<Namespaces>,
@@ -275,7 +281,8 @@ impl SharedState {
         } else {
             let kept = [&self.retained, &self.records].into_iter();
             let kept = kept.flat_map(RetainedByComponent::namespaces);
-            kept.chain(of_subjects.cloned()).collect()
+            let all = kept.chain(of_subjects.cloned());
+            all.filter(|name| !existing.contains_key(name)).collect()
         };
         let again = existing.keys();
         let again = again.filter(|name| self.deleted_namespaces.get(name).is_some());

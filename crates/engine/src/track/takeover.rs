@@ -227,6 +227,18 @@ impl Tracker {
     /// run. The reason: a leader does not write custom resources in the order of the changes. So
     /// the previous leader may have written a later run, but not the end of an earlier run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
+        // The tracker must know the deleted namespaces before it takes over the operations: if an
+        // operation in a deleted namespace completes later, the tracker deletes it at once.
+        for found in state.operations.values() {
+            if let Some(name) = &found.restored.subject.reference.namespace
+                && state.is_from_deleted_namespace(&found.restored)
+            {
+                let namespaces = state.namespaces.as_ref();
+                let recreated = namespaces.and_then(|all| all.get(name).copied());
+                self.shared
+                    .namespace_deleted(name.clone(), recreated, now.steady);
+            }
+        }
         for key in state.rejected {
             self.shared.delete(key);
         }

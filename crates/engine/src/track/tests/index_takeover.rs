@@ -152,6 +152,26 @@ fn operations_of_a_namespace_that_was_deleted_before_the_takeover_are_not_retain
     }
 }
 
+#[test]
+fn a_completed_operation_stays_if_its_namespace_is_older_than_its_end() {
+    let before = world_with_completed();
+    let mut fixture = fixture_without_rules(retaining());
+    fixture.objects.clone_from(&before.objects);
+    fixture.now.wall = before.now.wall;
+    // The clocks of the kube-apiserver and of the server can differ by some seconds.
+    let created = before.only_operation().metadata.creation_timestamp.0 + SECOND;
+    let namespaces = Arc::new([("ns".into(), created)].into());
+    let mut state = InitialState::new("ifo-system".into(), Some(namespaces));
+    for (key, object) in &fixture.objects {
+        state.add_index_object(key, object, fixture.now);
+    }
+    fixture.send(Message::Resume(Box::new(state)));
+    assert_eq!(fixture.objects, before.objects);
+    // The leader reads the namespaces again.
+    fixture.list_namespaces("ns", Some(created));
+    assert_eq!(fixture.objects, before.objects);
+}
+
 /// Returns the state of a leader that takes over the objects of `fixture` and could not read the
 /// namespaces.
 fn without_namespaces(fixture: &TrackerFixture) -> InitialState {

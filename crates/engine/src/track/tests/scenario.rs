@@ -124,6 +124,7 @@ impl Run {
         let rule_sets = rule_sets.filter(|(_, lines)| !lines.is_empty());
         let mut fixture = fixture_without_rules(settings.clone());
         fixture.tracker.shared.limits.bounds = bounds;
+        fixture.list_namespaces("ns", Some(Timestamp::UNIX_EPOCH));
         let mut run = Self {
             begin: fixture.now.wall,
             fixture,
