@@ -349,6 +349,39 @@ fn has_valid_scope(resource: &ResourceInfo, request: &ResourceAttributes) -> boo
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
         // As in the kube-apiserver, the namespace of a request for a Namespace is its own name.
-        request.namespace.is_empty() || resource.kind == "Namespace"
+        let is_own_name = resource.kind == "Namespace" && request.namespace == request.name;
+        request.namespace.is_empty() || is_own_name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Attributes;
+    use http::{Method, Uri};
+
+    #[test]
+    fn the_namespace_of_a_request_for_a_namespace_must_be_its_own_name() {
+        let namespaces = ResourceInfo {
+            namespaced: false,
+            kind: "Namespace",
+            ..ResourceInfo::namespaced(("", "v1"), "namespaces", "Namespace")
+        };
+        for (path, expected) in [
+            ("/api/v1/namespaces", true),
+            ("/api/v1/namespaces/a", true),
+            ("/api/v1/watch/namespaces/a", true),
+            ("/api/v1/namespaces/a/namespaces", false),
+            ("/api/v1/namespaces/a/namespaces?watch=true", false),
+            ("/api/v1/watch/namespaces/a/namespaces", false),
+            ("/api/v1/namespaces/a/namespaces/b", false),
+        ] {
+            let uri: Uri = path.parse().unwrap();
+            let parsed = request::parse(&Method::GET, &uri, &Query::of(&uri)).unwrap();
+            let Attributes::Resource(request) = parsed else {
+                panic!("{path}");
+            };
+            assert_eq!(has_valid_scope(&namespaces, &request), expected, "{path}");
+        }
     }
 }
