@@ -12,7 +12,8 @@ const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Delay when the server changes to a new CA from the Secret. Before the delay, the server adds the
 /// new CA to the bundle. During the delay, the bundle reaches the `APIService` and every
-/// kube-apiserver. After the delay, the server presents a certificate of the new CA.
+/// kube-apiserver. After the delay, the server presents a certificate of the new CA. It removes the
+/// old CA from the bundle at the next check.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.
@@ -75,7 +76,13 @@ impl OwnCertificate {
                 self.authority = found;
                 renew = true;
             }
-            Ok(found) => self.authority = found,
+            Ok(found) => {
+                // The check of another replica can be one interval later than this check. Until
+                // then, that replica presents a certificate of the previous CA. So the previous CA
+                // leaves the bundle one check after the handover.
+                self.publish(found.bundle());
+                self.authority = found;
+            }
             // After this error, the code below can still renew the certificate with the current CA.
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
@@ -85,7 +92,6 @@ impl OwnCertificate {
             self.issued = issued;
             tracing::info!("serving certificate renewed");
         }
-        self.publish(self.authority.bundle());
         Ok(())
     }
 
