@@ -153,16 +153,15 @@ impl AuthenticationConfig {
     }
 
     /// Reads the configuration from the cluster. After a failure, waits and tries again. The first
-    /// delay is 0.5 s, and each further delay is twice as long, up to 5 s. If all delays together
-    /// would be longer than `within`, returns the last error.
+    /// delay is 0.5 s, and each further delay is twice as long, up to 5 s. All attempts and delays
+    /// together take at most `within`. If the next delay would be too long, returns the last error.
     pub async fn load(
         client: &Client,
         within: Duration,
     ) -> Result<Self, AuthenticationConfigError> {
         let api = Api::<ConfigMap>::namespaced(client.clone(), NAMESPACE);
         let read = || async {
-            let found = tokio::time::timeout(within, api.get(NAME)).await;
-            let found = found.unwrap_or_else(|late| Err(kube::Error::Service(late.into())));
+            let found = api.get(NAME).await;
             let found = found.map_err(AuthenticationConfigError::Read)?;
             Self::parse(found.data.unwrap_or_default())
         };
@@ -174,7 +173,11 @@ impl AuthenticationConfig {
         let failed = |error: &AuthenticationConfigError, _| {
             tracing::warn!(%error, "authentication configuration cannot be read, trying again");
         };
-        read.retry(delays).notify(failed).await
+        let loaded = tokio::time::timeout(within, read.retry(delays).notify(failed)).await;
+        loaded.unwrap_or_else(|late| {
+            let late = kube::Error::Service(late.into());
+            Err(AuthenticationConfigError::Read(late))
+        })
     }
 
     /// Replaces `config` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
@@ -189,11 +192,12 @@ impl AuthenticationConfig {
                 Err(error) => Err(error.to_string()),
             };
             if let Err(error) = applied {
-                tracing::error!(
+                tracing::warn!(
                     namespace = NAMESPACE,
                     name = NAME,
                     error,
-                    "no valid authentication configuration; the last valid one stays in use"
+                    "the authentication configuration cannot be updated; the last valid one stays \
+                     in use"
                 );
             }
         }
@@ -255,8 +259,9 @@ fn list<T: FromStr<Err: Display>>(
     let bad = |why| AuthenticationConfigError::Value { key, why };
     let texts: Vec<String> = serde_json::from_str(data.get(key).map_or("[]", String::as_str))
         .map_err(|error| bad(format!("not a JSON array of strings: {error}")))?;
-    let parsed = texts.iter().map(|text| text.parse());
-    parsed
-        .collect::<Result<_, _>>()
-        .map_err(|error: T::Err| bad(error.to_string()))
+    let parse = |text: &String| {
+        let parsed = text.parse();
+        parsed.map_err(|error| bad(format!("{text:?}: {error}")))
+    };
+    texts.iter().map(parse).collect()
 }

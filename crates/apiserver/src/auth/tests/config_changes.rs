@@ -6,6 +6,7 @@ use super::super::testing::eventually;
 use super::super::{AuthenticationConfig, AuthenticationConfigError};
 use super::*;
 use http::Method;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 const PATH: &str = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication";
@@ -25,6 +26,20 @@ async fn loading_the_configuration_times_out() {
     let cluster = Cluster::new();
     let error = AuthenticationConfig::load(&cluster.client(), Duration::from_secs(5)).await;
     assert!(matches!(error, Err(AuthenticationConfigError::Read(_))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_time_limit_of_loading_includes_the_time_of_requests() {
+    let requests = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&requests);
+    let silent = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+    });
+    let client = kube::Client::new(silent, "default");
+    let error = AuthenticationConfig::load(&client, Duration::from_secs(30)).await;
+    assert!(matches!(error, Err(AuthenticationConfigError::Read(_))));
+    assert_eq!(requests.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -88,6 +103,10 @@ async fn configuration_changes_apply_and_invalid_values_or_deletions_do_not() {
             .unwrap_err()
             .to_string();
         assert!(error.contains(&format!("key {key}:")), "{error}");
+        assert!(
+            !value.contains("words") || error.contains("two words"),
+            "{error}"
+        );
         cluster.put(PATH, json!({"data": data}));
     }
     cluster.delete(PATH);
