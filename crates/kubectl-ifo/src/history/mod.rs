@@ -172,8 +172,15 @@ async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOp
     let records = records(source, "").await;
     let path = list_path(Served::Crs.group(), live::PLURAL, None);
     let custom: Vec<AnyOperation> = match source.server.all(&path, "").await {
+        Ok(custom) => custom,
         Err(problem) if source.served == Served::Crs => return Err(problem),
-        custom => custom.unwrap_or_default(),
+        // Persistence mode is off, or the user may read only records.
+        Err(Problem::NotFound(_) | Problem::Forbidden { .. }) => Vec::new(),
+        Err(problem) => {
+            let note = "custom resources may reach further back, but they cannot be read";
+            complain("note", format!("{note}: {problem}"));
+            Vec::new()
+        }
     };
     let mut all = match records {
         Err(problem) if !custom.is_empty() => {
