@@ -3,6 +3,7 @@
 
 use super::feeds::{Feed, FeedChanges, all_changes};
 use crate::clock;
+use crate::cluster::problem::Problem;
 use crate::operations::operation_source::{ObjectChange, OperationSource, PROBE_INTERVAL};
 use bytes::Bytes;
 use futures::StreamExt as _;
@@ -14,7 +15,10 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// Time limit for the first lists of all objects.
+const LIST_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Interval of the comments that keep a connection without changes open.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
@@ -62,12 +66,13 @@ struct Gap {
 
 impl PageContents {
     /// Reads the objects of all feeds. Also returns their later changes. `begin` is what the page shows
-    /// about the command.
+    /// about the command. Returns an error if a feed is not ready within [`LIST_TIMEOUT`].
     pub(super) async fn read(
         source: Arc<OperationSource>,
         feeds: Vec<Feed>,
         begin: Value,
-    ) -> (Self, FeedChanges) {
+    ) -> Result<(Self, FeedChanges), Problem> {
+        let deadline = Instant::now() + LIST_TIMEOUT;
         let reload = Arc::default();
         let mut changes = all_changes(&feeds, &reload);
         let mut contents = Self {
@@ -79,12 +84,15 @@ impl PageContents {
             tabs: broadcast::channel(MAX_WAITING_EVENTS).0,
             reload,
         };
-        while !contents.feeds.iter().all(|it| it.is_read)
-            && let Some((number, change)) = changes.next().await
-        {
+        while let Some(unread) = contents.feeds.iter().find(|it| !it.is_ready()) {
+            let change = timeout_at(deadline, changes.next()).await;
+            let Ok(Some((number, change))) = change else {
+                let why = unread.problem.as_ref().map(|it| it.why.clone());
+                return Err(why.map_or(Problem::TimedOut(LIST_TIMEOUT), Problem::Other));
+            };
             contents.apply(number, change);
         }
-        (contents, changes)
+        Ok((contents, changes))
     }
 
     /// Returns the JSON that the page shows at its start, and the number of objects in it.
@@ -209,13 +217,13 @@ fn event(name: &str, json: &str) -> Bytes {
 mod tests {
     use super::*;
     use crate::ui::feeds::tests::cluster;
-    use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
     async fn a_slow_tab_gets_all_objects_again() {
         let empty = json!({"metadata": {"resourceVersion": "7"}, "items": []});
         let (source, feeds) = cluster(move |_| Some(empty.clone()));
-        let (contents, _) = PageContents::read(source, feeds, json!({})).await;
+        let read = PageContents::read(source, feeds, json!({})).await;
+        let (contents, _) = read.expect("the cluster answers");
         let contents = Arc::new(Mutex::new(contents));
         let mut events = Box::pin(events(contents.clone()));
         let mut next = async || {

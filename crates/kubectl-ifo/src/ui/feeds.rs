@@ -33,7 +33,7 @@ pub(super) struct Feed {
     pub(super) objects: BTreeMap<ObjectId, Arc<str>>,
     pub(super) problem: Option<FeedProblem>,
     /// True if the objects have been listed, or cannot be listed.
-    pub(super) is_read: bool,
+    is_read: bool,
 }
 
 /// Namespace, name and UID of an object.
@@ -92,6 +92,12 @@ pub(super) fn all_changes(feeds: &[Feed], reload: &Arc<Notify>) -> FeedChanges {
 }
 
 impl Feed {
+    /// Returns true if the page can be shown. It needs the operations, but not the other objects if
+    /// they cannot be read now.
+    pub(super) fn is_ready(&self) -> bool {
+        self.is_read || self.problem.is_some() && self.resource.kind != live::KIND
+    }
+
     /// The server does not support to watch records, and files do not change.
     fn is_watched(&self) -> bool {
         self.source.server.from_files.is_none() && self.resource.kind != record::KIND

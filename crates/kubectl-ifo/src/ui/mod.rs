@@ -32,10 +32,6 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
-use tokio::time::timeout;
-
-/// Time limit for the first lists of all objects.
-const LIST_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Time limit for what the page reads when a user opens an operation, without `--request-timeout`.
 const DETAILS_TIMEOUT: Duration = Duration::from_secs(30);
@@ -117,9 +113,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     });
     let source = Arc::new(source);
     let feeds = feeds::feeds(&source, &filters)?;
-    let read = timeout(LIST_TIMEOUT, PageContents::read(source, feeds, begin));
-    let late = |_| Problem::TimedOut(LIST_TIMEOUT);
-    let (contents, changes) = read.await.map_err(late)?;
+    let (contents, changes) = PageContents::read(source, feeds, begin).await?;
     if let Some(path) = &args.export {
         return export(path, &contents);
     }

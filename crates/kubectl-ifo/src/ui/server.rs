@@ -199,7 +199,8 @@ mod tests {
     async fn requested(path: &str) -> (Site, DuplexStream, DuplexStream) {
         let empty = json!({"metadata": {"resourceVersion": "7"}, "items": []});
         let (source, feeds) = cluster(move |_| Some(empty.clone()));
-        let (contents, _) = PageContents::read(source, feeds, json!({})).await;
+        let read = PageContents::read(source, feeds, json!({})).await;
+        let (contents, _) = read.expect("the cluster answers");
         let site = Site {
             guard: Guard::new(80),
             contents: Arc::new(Mutex::new(contents)),

@@ -46,7 +46,12 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
     operation["status"]["message"] = json!(hostile);
     let cluster = Cluster::start(Contents {
         operations: vec![operation.clone()],
-        answers: [("*operationrecords".to_owned(), json!(403))].into(),
+        answers: [
+            ("*operationrecords".to_owned(), json!(403)),
+            // For example, there is no leader.
+            ("*activities".to_owned(), json!(503)),
+        ]
+        .into(),
         ..contents()
     });
     let folder = tempfile::tempdir().expect("a folder");
