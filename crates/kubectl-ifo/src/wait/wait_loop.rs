@@ -267,7 +267,10 @@ impl<'a> OperationWait<'a> {
                 OperationChange::Applied(it) => self.state.applied(*it, Instant::now()),
                 OperationChange::Deleted { operation, .. } => self.ended(source, *operation).await,
                 OperationChange::Synced | OperationChange::Incomplete(_) => {}
-                OperationChange::Lost(problem) => return Err(problem.into()),
+                // The next list shows whether the problem is permanent.
+                OperationChange::Lost(problem) => {
+                    return Err(Problem::Other(problem.to_string()).into());
+                }
             }
         }
     }

@@ -214,6 +214,8 @@ fn the_result_is_known_again_after_an_interruption_of_a_busy_watch() {
             LIVE if is_watch(request) && watches == 0 => {
                 Some(status_response(503, "ServiceUnavailable", "no endpoints"))
             }
+            // For example, the APIService was replaced.
+            LIVE if is_watch(request) && watches == 1 => Some(not_found()),
             LIVE if is_watch(request) => {
                 // Changes arrive faster than the plugin reads them.
                 let events = futures::stream::repeat(Ok::<_, Infallible>(events.clone()));
