@@ -117,6 +117,11 @@ impl ChosenKind {
         self.resources.as_ref().is_some_and(Vec::is_empty)
     }
 
+    /// Returns true if the kinds of the cluster are unknown.
+    pub(crate) fn is_unresolved(&self) -> bool {
+        self.resources.is_none()
+    }
+
     /// Returns the kind as the user typed it.
     pub(crate) fn text(&self) -> &str {
         &self.text

@@ -91,16 +91,23 @@ impl RuleSets {
                 })
             };
             let undetected = values.iter().filter(|it| !is_detected(it));
-            let undetected: Vec<String> = undetected.map(ToString::to_string).collect();
-            undetected.join(", ")
+            undetected.collect::<Vec<_>>()
         };
         let mut wrong = [undetected(&Filters::default()), undetected(filters)].into_iter();
-        match wrong.find(|it| !it.is_empty()) {
-            Some(flags) => Some(format!(
-                "no OperationRuleSet detects such operations: check {flags}"
-            )),
-            None => self.unknown_label(filters),
+        let Some(wrong) = wrong.find(|it| !it.is_empty()) else {
+            return self.unknown_label(filters);
+        };
+        let is_vague =
+            |it: &&FilterValue<'_>| matches!(it, FilterValue::Kind(kind) if kind.is_unresolved());
+        let mut hint = "";
+        if wrong.iter().any(is_vague) {
+            hint = "; the kinds of the cluster are unknown, so give the full name of the kind";
         }
+        let flags: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+        let flags = flags.join(", ");
+        Some(format!(
+            "no OperationRuleSet detects such operations: check {flags}{hint}"
+        ))
     }
 
     /// Returns a message about the first label in the selector that no matching operation can have.
