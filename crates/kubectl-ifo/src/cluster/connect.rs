@@ -14,7 +14,9 @@ use ifo_api::labels;
 use ifo_client::error_text::{chain, one_line};
 use ifo_client::proxy::proxy;
 use kube::client::Body;
-use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{
+    AuthInfo, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedCluster, NamedContext,
+};
 use kube::{Client, Config};
 use std::collections::HashMap;
 use std::io;
@@ -196,19 +198,15 @@ impl ClusterFlags {
     }
 
     async fn config(&self) -> Result<Config, Problem> {
-        let server = given(self.server.as_ref()).map(|it| it.parse()).transpose();
-        let server: Option<Uri> = server.map_err(KubeconfigError::ParseClusterUrl)?;
-        let (mut config, proxy_url) = match (self.load(), &server) {
-            (Err(error), _) if self.kubeconfig_file().is_some() => return Err(error.into()),
-            (Err(error), None) => (Config::incluster().map_err(|_| error)?, None),
+        let (mut config, proxy_url) = match self.load() {
+            Ok(kubeconfig) => self.chosen(kubeconfig).await?,
+            Err(error) if self.kubeconfig_file().is_some() => return Err(error.into()),
             // With `--server`, no kubeconfig is needed, as in kubectl.
-            (Err(_), Some(server)) => (Config::new(server.clone()), None),
-            (Ok(kubeconfig), Some(server)) if self.context_in(&kubeconfig).is_none() => {
-                (Config::new(server.clone()), None)
+            Err(_) if given(self.server.as_ref()).is_some() => {
+                self.chosen(Kubeconfig::default()).await?
             }
-            (Ok(kubeconfig), _) => self.chosen(kubeconfig).await?,
+            Err(error) => (Config::incluster().map_err(|_| error)?, None),
         };
-        config.cluster_url = server.unwrap_or(config.cluster_url);
         if config.cluster_url.scheme().is_none() {
             // As in kubectl, an address without a scheme is `http`, even with a certificate authority.
             let with_scheme = format!("http://{}", config.cluster_url).parse();
@@ -235,36 +233,64 @@ impl ClusterFlags {
         Ok(config)
     }
 
-    fn context_in(&self, kubeconfig: &Kubeconfig) -> Option<String> {
-        given(self.context.as_ref()).or(given(kubeconfig.current_context.as_ref()))
-    }
-
     /// Returns the configuration for the chosen context, cluster and user, and the proxy of the
     /// cluster.
-    async fn chosen(&self, kubeconfig: Kubeconfig) -> Result<(Config, Option<String>), Problem> {
-        let chosen = KubeConfigOptions {
-            context: self.context_in(&kubeconfig),
-            cluster: given(self.cluster.as_ref()),
-            user: given(self.user.as_ref()),
-        };
+    async fn chosen(
+        &self,
+        mut kubeconfig: Kubeconfig,
+    ) -> Result<(Config, Option<String>), Problem> {
+        let current = kubeconfig.current_context.take();
+        let name = given(self.context.as_ref()).or(given(current.as_ref()));
         let mut contexts = kubeconfig.contexts.iter();
-        let context = contexts.find(|it| Some(&it.name) == chosen.context.as_ref());
-        let context = context
-            .and_then(|it| it.context.clone())
-            .unwrap_or_default();
-        let cluster = chosen.cluster.as_ref().unwrap_or(&context.cluster);
-        let mut clusters = kubeconfig.clusters.iter();
-        let cluster = clusters.find(|it| it.name == *cluster);
-        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
-        let user = chosen.user.as_ref().or(context.user.as_ref());
-        if let Some(user) = user.filter(|it| !it.is_empty())
+        let context = contexts.find(|it| Some(&it.name) == name.as_ref());
+        let context = context.and_then(|it| it.context.clone());
+        let context = context.unwrap_or_default();
+        let mut chosen = KubeConfigOptions {
+            context: name,
+            cluster: given(self.cluster.as_ref()).or(given(Some(&context.cluster))),
+            user: given(self.user.as_ref()).or(given(context.user.as_ref())),
+        };
+        if let Some(user) = &chosen.user
             && !kubeconfig.auth_infos.iter().any(|it| it.name == *user)
         {
             let why = format!("the kubeconfig has no user {user:?}");
             return Err(Problem::Config(why));
         }
+        self.complete(&mut kubeconfig, &mut chosen);
+        let mut clusters = kubeconfig.clusters.iter();
+        let cluster = clusters.find(|it| Some(&it.name) == chosen.cluster.as_ref());
+        let proxy_url = cluster.and_then(|it| it.cluster.as_ref()?.proxy_url.clone());
         let config = Config::from_custom_kubeconfig(kubeconfig, &chosen).await?;
         Ok((config, proxy_url))
+    }
+
+    /// Adds the cluster of `--server`, and a context for the chosen cluster, because the kube crate
+    /// needs both. Removes a certificate authority that flags replace, so it need not be valid.
+    fn complete(&self, kubeconfig: &mut Kubeconfig, chosen: &mut KubeConfigOptions) {
+        let server = given(self.server.as_ref());
+        if server.is_some() {
+            kubeconfig.clusters.push(NamedCluster {
+                name: chosen.cluster.get_or_insert_default().clone(),
+                ..NamedCluster::default()
+            });
+        }
+        if chosen.context.is_none() && chosen.cluster.is_some() {
+            kubeconfig.contexts.push(NamedContext {
+                context: Some(Context::default()),
+                ..NamedContext::default()
+            });
+            chosen.context = Some(String::new());
+        }
+        let replaces_authority =
+            self.insecure_skip_tls_verify || given(self.certificate_authority.as_ref()).is_some();
+        for it in &mut kubeconfig.clusters {
+            let cluster = it.cluster.get_or_insert_default();
+            cluster.server = server.clone().or(cluster.server.take());
+            if replaces_authority {
+                cluster.certificate_authority = None;
+                cluster.certificate_authority_data = None;
+            }
+        }
     }
 
     fn override_auth(&self, auth: &mut AuthInfo) {
