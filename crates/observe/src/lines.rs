@@ -3,7 +3,7 @@
 //!
 //! All feeds of a cluster share one permit for large objects and for pages of lists. A feed needs the
 //! permit for an object of more than [`SMALL_OBJECT`]. It keeps the permit until its consumer has
-//! processed the object. So only one large object at a time is in memory.
+//! dropped the object. So only one large object at a time is in memory.
 
 use super::{
     InvalidData,
@@ -32,6 +32,18 @@ pub(super) const LARGE_OBJECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// The only permit for large objects and for pages. tokio's semaphore gives it to the waiters in order.
 pub(super) type LargeObjects = Arc<Semaphore>;
 
+/// Bytes that keep the permit until the last clone of them is dropped.
+struct Permitted {
+    bytes: Bytes,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Permitted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The result of waiting for a line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NextLine {
@@ -49,7 +61,6 @@ pub(super) struct Lines<B> {
     /// The received bytes that no line has been made of.
     received: BytesMut,
     large_objects: LargeObjects,
-    permit: Option<OwnedSemaphorePermit>,
 }
 
 impl<B: AsyncBufRead + Unpin> Lines<B> {
@@ -58,14 +69,13 @@ impl<B: AsyncBufRead + Unpin> Lines<B> {
             body,
             received: BytesMut::new(),
             large_objects,
-            permit: None,
         }
     }
 
     /// Waits at most `limit` for the next line. If the line is large, the reader also waits for the
-    /// permit, and keeps it until the next call of this method. `limit` does not include this wait.
+    /// permit, which the line then keeps. `limit` does not include this wait.
     pub(super) async fn next(&mut self, limit: Duration) -> Result<NextLine, Failure> {
-        self.permit = None;
+        let mut permit = None;
         let mut until = Instant::now() + limit;
         let mut searched = 0;
         loop {
@@ -82,22 +92,29 @@ impl<B: AsyncBufRead + Unpin> Lines<B> {
                     return Err(InvalidData::TooLarge.into());
                 }
                 if !trimmed.is_empty() {
-                    return Ok(NextLine::Line(line.slice_ref(trimmed)));
+                    let line = line.slice_ref(trimmed);
+                    return Ok(NextLine::Line(match permit {
+                        Some(permit) => Bytes::from_owner(Permitted {
+                            bytes: line,
+                            _permit: permit,
+                        }),
+                        None => line,
+                    }));
                 }
             }
             searched = self.received.len();
             if searched > MAX_OBJECT {
                 return Err(InvalidData::TooLarge.into());
             }
-            if searched > SMALL_OBJECT && self.permit.is_none() {
+            if searched > SMALL_OBJECT && permit.is_none() {
                 // The semaphore is never closed.
-                self.permit = self.large_objects.clone().acquire_owned().await.ok();
+                permit = self.large_objects.clone().acquire_owned().await.ok();
                 until = Instant::now() + LARGE_OBJECT_TIMEOUT;
             }
             let frame = match timeout_at(until, self.body.fill_buf()).await {
                 Ok(Ok(frame)) => frame,
                 Ok(Err(error)) => return Err(unreachable(chain(&error))),
-                Err(_) if self.permit.is_some() => {
+                Err(_) if permit.is_some() => {
                     let why = "the rest of a large object did not arrive in time";
                     return Err(unreachable(why));
                 }

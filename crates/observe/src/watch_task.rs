@@ -185,6 +185,8 @@ impl WatchTask {
                 NextLine::Idle | NextLine::End => return Ok(()),
             };
             let event = watch_event::read(&line)?;
+            // Only the consumer keeps the permit of a large object.
+            drop(line);
             has_event = true;
             if !self.is_synced && !matches!(event, WatchLine::Error(_)) {
                 self.report_synced().await;
