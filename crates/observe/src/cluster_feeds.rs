@@ -9,6 +9,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::{Gvr, Source};
+use ifo_client::list::escape;
 use kube::core::{DynamicObject, Request};
 use kube::{Api, Resource as _};
 use std::sync::Arc;
@@ -63,7 +64,8 @@ impl Feed for ClusterFeed {
             None => Api::all_with(client, &resource),
         };
         async move {
-            match api.get_metadata_opt(object.name).await {
+            // The name of a role can contain `?` or `#`, and kube does not escape names.
+            match api.get_metadata_opt(&escape(object.name)).await {
                 Ok(found) => found.is_some_and(|it| it.metadata.uid.as_deref() == object.uid),
                 // A watch with a label selector also reports a deletion when the labels of an
                 // object no longer match. After a failure, the server assumes this case: the object

@@ -1,6 +1,7 @@
 //! Tests which events a feed sends, and which requests it sends, for each script of the server.
 
 use super::*;
+use crate::ObjectNames;
 
 /// Asserts the events of a feed, and the queries of its requests. An event that begins with `lost` must
 /// begin with the expected text. The query `5` stands for a watch from version 5, and `all` for the first
@@ -181,4 +182,32 @@ async fn failing_requests_are_repeated_with_back_off() {
     let _ = tokio::time::timeout(Duration::from_mins(1), read).await;
     let queries = server.queries().len();
     assert!((5..40).contains(&queries), "{queries} requests in a minute");
+}
+
+#[tokio::test]
+async fn the_name_of_an_object_is_escaped_in_its_path() {
+    let service = service_fn(async |request: Request<Body>| {
+        let path = "/apis/rbac.authorization.k8s.io/v1/clusterroles/a%3Fb%23c";
+        assert_eq!(request.uri().path(), path);
+        let body = r#"{"kind":"Status","code":404,"reason":"NotFound"}"#;
+        let answer = Response::builder().status(404);
+        Ok::<_, io::Error>(
+            answer
+                .body(Body::from(body.to_owned().into_bytes()))
+                .unwrap(),
+        )
+    });
+    let connection = Connection::through(kube::Client::new(service, "default"));
+    let target = Gvr {
+        group: "rbac.authorization.k8s.io".into(),
+        version: "v1".into(),
+        resource: "clusterroles".into(),
+    };
+    let object = ObjectNames {
+        namespace: None,
+        name: "a?b#c",
+        uid: None,
+    };
+    let cluster = ClusterFeed::new(connection, Duration::from_mins(1));
+    assert!(!cluster.exists(&target, object).await);
 }
