@@ -10,7 +10,6 @@ use super::kinds::Kinds;
 use super::objects::ObjectStore;
 use ifo_client::manifest::{self, Object};
 use std::collections::BTreeMap;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
@@ -145,8 +144,9 @@ fn manifests(dir: &Path) -> io::Result<BTreeMap<PathBuf, FileStamp>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound && dir.exists() => continue,
             entry => entry?,
         };
-        let end = entry.path().extension().and_then(OsStr::to_str);
-        if !matches!(end, Some("yaml" | "yml" | "json")) {
+        let end = entry.path().extension().unwrap_or_default();
+        let end = end.to_ascii_lowercase();
+        if !matches!(end.to_str(), Some("yaml" | "yml" | "json")) {
             continue;
         }
         // The scan follows links to files. It ignores links to folders, because they could form a

@@ -86,7 +86,7 @@ async fn objects_follow_their_files() {
     let both = [pod("a", "Running"), pod("b", "Running")].concat();
     let (dir, store) = folder(&[
         ("pods.yaml", &both),
-        ("deep/er/c.yml", &pod("c", "Pending")),
+        ("deep/er/c.YML", &pod("c", "Pending")),
         ("notes.txt", &pod("ignored", "Running")),
         ("bad.yaml", "kind: ["),
     ]);
