@@ -37,10 +37,10 @@ fn answer(users: &DemoUsers, headers: &HeaderMap, body: &[u8]) -> Result<Respons
     Ok((StatusCode::CREATED, content_type, review.to_string()).into_response())
 }
 
-/// Returns true if the user may do what a review asks, in JSON or protobuf. The users of the demo
+/// Returns true if the user may do what a review asks, in JSON or protobuf. Protobuf starts with `k8s`. The users of the demo
 /// differ only in the namespace that they may read. Returns None if the JSON is not valid.
 fn is_allowed(user: &DemoUser, body: &[u8]) -> Option<bool> {
-    if body.starts_with(b"{") {
+    if !body.starts_with(b"k8s\0") {
         let review: Value = serde_json::from_slice(body).ok()?;
         let attributes = &review["spec"]["resourceAttributes"];
         let text = |field: &str| attributes[field].as_str().unwrap_or_default();
@@ -84,6 +84,7 @@ mod tests {
                 token: String::new(),
             };
             assert_eq!(is_allowed(&user, body), Some(expected), "{namespace:?}");
+            assert_eq!(is_allowed(&user, b"no review"), None);
         }
     }
 }
