@@ -107,7 +107,8 @@ impl Authority {
         let read = read.collect::<Result<Vec<_>, _>>()?;
         let (certificate, previous) = read.split_first().ok_or("there is no certificate")?;
         let parsed = parse(certificate)?;
-        if !parsed.is_ca() {
+        let usage = parsed.key_usage().ok().flatten();
+        if !parsed.is_ca() || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
             return Err("the certificate does not belong to a CA".into());
         }
         let name = parsed.subject().iter_common_name().next();
@@ -121,7 +122,12 @@ impl Authority {
             previous: unexpired(previous),
         };
         let trial = authority.verify_trial();
-        trial.map_err(|error| format!("clients do not accept its certificates: {error}"))?;
+        trial.map_err(|error| {
+            format!(
+                "clients do not accept its certificates; the key may not belong to it, or its name \
+                 has more than a common name: {error}"
+            )
+        })?;
         Ok(authority)
     }
 

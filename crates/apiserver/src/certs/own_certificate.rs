@@ -69,7 +69,7 @@ impl OwnCertificate {
         let mut renew = now() >= self.issued.renew_at;
         match self.secret.load_authority().await {
             Ok(found) if !found.is(&self.authority) => {
-                // The bundle contains both CAs until the server presents a certificate of the new
+                // The bundle contains both CAs before the server presents a certificate of the new
                 // CA.
                 self.publish(found.bundle_with(&self.authority));
                 tokio::time::sleep(HANDOVER_DELAY).await;

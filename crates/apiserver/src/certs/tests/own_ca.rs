@@ -4,6 +4,7 @@ use super::super::own_ca::Authority;
 use super::super::{CertsError, now, parse};
 use super::serving_files::der;
 use crate::auth::testing;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, KeyUsagePurpose};
 use rustls::RootCertStore;
 use rustls::client::{WebPkiServerVerifier, danger::ServerCertVerifier as _};
 use rustls::crypto::ring::default_provider;
@@ -149,15 +150,23 @@ fn a_certificate_that_is_no_ca_is_rejected() {
     let leaf = ca.client(&[("CN", "leaf")]);
     let good = Authority::create().unwrap();
     let (pem, key) = (good.bundle().into_bytes(), good.key_pem());
+    // A CA whose key may not sign certificates.
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    let signing = KeyPair::generate().unwrap();
+    let without_right = params.self_signed(&signing).unwrap().pem().into_bytes();
+    let signing_key = signing.serialize_pem().into_bytes();
     for (certificate, key, expected) in [
         (vec![], key, "no certificate"),
         (pem.clone(), vec![], "key is not usable"),
-        (pem, ca.key_pem(), "clients do not accept its certificates"),
+        (pem, ca.key_pem(), "the key may not belong to it"),
         (
             leaf.pem().into_bytes(),
             leaf.key_pem(),
             "does not belong to a CA",
         ),
+        (without_right, signing_key, "does not belong to a CA"),
     ] {
         let error = Authority::from_pem(&certificate, &key).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
