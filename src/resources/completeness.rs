@@ -10,8 +10,8 @@
 //!   have missed operations at this version.
 //!
 //! Such an answer also gets the reason as JSON in the header `ifo-incomplete`, which the plugin reads.
-//! All other lists and watches of operations get the header `ifo-complete`, except if operations can be
-//! hidden from the user (`--visibility=subject`).
+//! All other lists and watches of operations get the header `ifo-complete`. If operations can be hidden
+//! from the user (`--visibility=subject`), they get `ifo-incomplete` with this reason, but no `Warning`.
 //!
 //! A client can name rule sets in the header `ifo-ignored-rule-sets`, and send a label selector in
 //! the header `ifo-completeness-selector`. The answer then says nothing about the named rule sets,
@@ -38,8 +38,9 @@ use ifo_api::completeness::{
 use ifo_api::{GROUP, VERSION, labels, live, ruleset};
 use serde_json::json;
 
-/// Adds a header to the answer to a list or a watch of operations: `Warning` if operations may be
-/// missing, and otherwise `ifo-complete`. Errors, and answers for other resources, get no header.
+/// Adds headers to the answer to a list or a watch of operations: `Warning` and `ifo-incomplete` if
+/// operations may be missing, only `ifo-incomplete` if some can be hidden, and otherwise
+/// `ifo-complete`. Errors, and answers for other resources, get no header.
 ///
 /// The index has the operations and the [`Gaps`] at the same versions. So the header of a list is
 /// about exactly the version of the list. The header of a watch is about the newest version when
@@ -74,7 +75,9 @@ pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut 
     };
     if let Some(incomplete) = incomplete {
         add_warning(&incomplete, response);
-    } else if !read.is_filtered {
+    } else if read.is_filtered {
+        add_reason(&Incomplete::Filtered, response);
+    } else {
         let complete = HeaderName::from_static(COMPLETE_HEADER);
         let value = HeaderValue::from_static("true");
         response.headers_mut().insert(complete, value);
@@ -144,20 +147,24 @@ fn ignored_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     texts.flat_map(|text| text.split(',')).map(str::trim)
 }
 
-/// Adds the headers of an incomplete answer: the text for people, and the JSON for the plugin. A header
-/// is left out if its value contains a character that a header must not contain.
+/// Adds the headers of an incomplete answer: the text for people, and the JSON for the plugin. The text
+/// is left out if it contains a character that a header must not contain.
 ///
 /// The text has the format of the kube-apiserver's warnings, `299 - "text"` (RFC 7234, section 5.5). The
 /// code 299 stands for any persistent warning. The `-` stands in place of the server's name.
 fn add_warning(incomplete: &Incomplete, response: &mut Response) {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");
-    let headers = response.headers_mut();
     if let Ok(warning) = HeaderValue::try_from(format!("299 - \"{quoted}\"")) {
-        headers.append(WARNING, warning);
+        response.headers_mut().append(WARNING, warning);
     }
+    add_reason(incomplete, response);
+}
+
+/// Adds the reason as JSON for the plugin, if a header may contain its characters.
+fn add_reason(incomplete: &Incomplete, response: &mut Response) {
     if let Ok(json) = HeaderValue::try_from(json!(incomplete).to_string()) {
-        headers.append(INCOMPLETE_HEADER, json);
+        response.headers_mut().append(INCOMPLETE_HEADER, json);
     }
 }
 

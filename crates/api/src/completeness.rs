@@ -12,16 +12,18 @@ use std::collections::BTreeSet;
 pub const MAX_NAMED: usize = 10;
 
 /// Name of the header that marks a list or watch of operations as complete. An answer with neither
-/// this header nor [`INCOMPLETE_HEADER`] comes from another server, and may be incomplete.
+/// this header nor [`INCOMPLETE_HEADER`] does not state whether it is complete. It comes from another
+/// server, or it is about other resources, such as records or activities.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
 /// Name of the header with the [`Incomplete`] of a list or watch of operations, as JSON.
 pub const INCOMPLETE_HEADER: &str = "ifo-incomplete";
 
 /// Name of the header of a request that names rule sets, separated by commas. In the answer, the
-/// server treats these rule sets as if they missed no operations. A warning names at most
-/// [`MAX_NAMED`] rule sets. So without this header, a client cannot tell whether all broken rule
-/// sets are rule sets that the user ignores.
+/// server treats these rule sets as if they missed no operations. They are the rule sets that the user
+/// ignores, and those that cannot detect the selected operations. A warning names at most [`MAX_NAMED`]
+/// rule sets. So without this header, a client cannot tell whether all broken rule sets are such rule
+/// sets.
 pub const IGNORED_HEADER: &str = "ifo-ignored-rule-sets";
 
 /// Name of the header of a request with a label selector. The answer then says nothing about rule
@@ -138,12 +140,17 @@ pub enum Incomplete {
     )]
     NotCurrent,
     /// The list shows the operations at an older resourceVersion. At that time, a rule set may not
-    /// have worked that works now. An example is the second page of a list.
+    /// have worked that works now. An example is the second page of a list. The plugin also uses this
+    /// reason for an answer without a header about its completeness.
     #[error(
         "it is not known whether all rule sets worked at the resourceVersion of this list, \
          operations may be missing"
     )]
     NotKnown,
+    /// The server can hide operations of the list from the user (`--visibility=subject`), and knows no
+    /// other reason. The answer has no `Warning` then, because the list has all that the user may see.
+    #[error("operations on objects that you may not get are hidden")]
+    Filtered,
     /// The list comes from a file that does not state whether the list was complete. Only the
     /// plugin uses this reason.
     #[error(

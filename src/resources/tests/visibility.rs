@@ -342,17 +342,22 @@ async fn a_filtered_activity_says_nothing_about_hidden_operations() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_filtered_list_is_not_complete() {
+async fn a_filtered_list_says_so_without_a_warning() {
     let (mut fixture, rights) = fixture();
     fixture.set_gaps(no_gaps());
-    let is_complete = async || {
+    let headers = async || {
         let response = fixture.send(request("GET", ALL, &JANE)).await;
-        response.headers().contains_key("ifo-complete")
+        let names = ["ifo-complete", "ifo-incomplete", "warning"];
+        names.map(|name| {
+            let value = response.headers().get(name);
+            value.map(|value| value.to_str().unwrap().to_owned())
+        })
     };
-    assert!(!is_complete().await);
+    let filtered = Some("\"filtered\"".to_owned());
+    assert_eq!(headers().await, [None, filtered, None]);
     rights.grant("jane list inflightoperations all");
     tokio::time::sleep(Duration::from_secs(31)).await;
-    assert!(is_complete().await);
+    assert_eq!(headers().await, [Some("true".to_owned()), None, None]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -147,19 +147,20 @@ impl OperationSource {
         Ok((source, listed?))
     }
 
-    /// Returns the reason why operations may be missing from the list. None if no reason is known.
+    /// Returns the reason to show why operations may be missing from the list. None if no reason is
+    /// known, or if only those can be missing that the user may not see.
     pub(crate) fn incomplete(&self) -> Option<Incomplete> {
-        self.completeness.clone().err()
+        shown_reason(self.completeness.clone())
     }
 
-    /// Asks the server whether its lists are complete at this time. The result says nothing about
+    /// Asks the server why its lists may be incomplete at this time. The result says nothing about
     /// an earlier list, so [`Self::completeness`] does not change: operations that were missing
     /// then are still missing from that list.
     ///
     /// To get this answer, the plugin lists at most one operation. The request contains the labels,
     /// components and operation names of the filters. The server considers only rule sets that can
     /// detect such operations.
-    pub(crate) async fn probe(&self) -> Result<ListCompleteness, Problem> {
+    pub(crate) async fn probe(&self) -> Result<Option<Incomplete>, Problem> {
         let selector = self.filters.label_selector();
         let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
         let namespaces = self.requested_namespaces().into_iter();
@@ -167,8 +168,8 @@ impl OperationSource {
         let uris = futures::stream::iter(uris.collect::<Vec<_>>());
         let answers = uris.map(|uri| async move { self.server.answer(&uri).await });
         let answers: Vec<_> = answers.buffered(CONCURRENCY).try_collect().await?;
-        let completeness = answers.into_iter().map(|it| self.stated(it.completeness));
-        Ok(completeness.collect())
+        let mut stated = answers.into_iter().map(|it| self.stated(it.completeness));
+        Ok(stated.find_map(shown_reason))
     }
 
     /// Returns the namespace of each request. None is the request for all namespaces. Custom
@@ -212,7 +213,11 @@ impl OperationSource {
             if !matches!(listed, Err(Problem::Forbidden { .. })) {
                 let (more, of_list) = listed?;
                 operations.extend(more);
-                completeness = completeness.and(of_list);
+                // Another reason is more important, because the user is told about it.
+                completeness = match completeness {
+                    Err(Incomplete::Filtered) => of_list.and(completeness),
+                    _ => completeness.and(of_list),
+                };
                 allowed.push(namespace);
             }
         }
@@ -263,4 +268,10 @@ impl OperationSource {
     fn path(&self, namespace: Option<&str>) -> String {
         list_path(self.served.group(), live::PLURAL, namespace)
     }
+}
+
+/// Returns the reason, except that operations are hidden from this user.
+fn shown_reason(completeness: ListCompleteness) -> Option<Incomplete> {
+    let reason = completeness.err();
+    reason.filter(|why| *why != Incomplete::Filtered)
 }

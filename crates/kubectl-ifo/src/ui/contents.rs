@@ -179,7 +179,7 @@ pub(super) async fn follow(contents: &Mutex<PageContents>, mut changes: FeedChan
             // If the server does not answer, the watches report this.
             if let Ok(answer) = source.probe().await {
                 let mut contents = lock(contents);
-                contents.incomplete = answer.err();
+                contents.incomplete = answer;
                 contents.update_state();
             }
         }

@@ -102,7 +102,7 @@ impl OperationSource {
     async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
         tokio::time::sleep(PROBE_INTERVAL).await;
         let answer = self.probe().await;
-        answer.map_or(last, Result::err)
+        answer.unwrap_or(last)
     }
 }
 
