@@ -216,8 +216,24 @@ impl Registry {
             .is_some_and(|target| target.record_report(feedback))
     }
 
+    /// Ends the use of rules for a former target if the newest spec exceeds the total. Without this, the
+    /// former target would be watched until there is room for the spec.
+    fn drop_rules_of_former_targets(&mut self) {
+        let total = self.bytes_in_use();
+        for known in self.rule_sets.values_mut() {
+            let is_waiting = known.compiled.is_none() && exceeds(known, total).is_some();
+            let is_former = |used: &OperationRuleSetSpec| used.target != known.spec.target;
+            if let Some((used, _)) = known.in_use.take_if(|it| is_waiting && is_former(&it.0))
+                && let Some(target) = self.targets.get_mut(&used.target)
+            {
+                target.stale = true;
+            }
+        }
+    }
+
     /// Returns new rule books for the targets whose rule book has changed since the last call.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
+        self.drop_rules_of_former_targets();
         let mut targets = std::mem::take(&mut self.targets);
         let mut publications = Vec::new();
         for (gvr, target) in &mut targets {

@@ -19,8 +19,8 @@ pub(super) struct RegisteredRuleSet {
     /// The result of compiling `spec`. `None` until the compilation ends.
     pub(super) compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
     /// The rules that are evaluated, with their spec. While `spec` is being compiled, these are the
-    /// rules of the last valid spec. If `spec` does not compile, they stay in use if they have the same
-    /// target. `None` if there are no such rules.
+    /// rules of the last valid spec. If `spec` does not compile or is too large, they stay in use if they
+    /// have the same target. `None` if there are no such rules.
     pub(super) in_use: Option<(Arc<OperationRuleSetSpec>, Arc<RuleSet>)>,
     /// Paths of the fields that this server does not know.
     pub(super) unknown_fields: Vec<String>,

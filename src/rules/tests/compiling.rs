@@ -218,7 +218,7 @@ async fn rule_sets_beyond_the_size_for_all_get_an_error_until_others_are_deleted
     };
     let mut all: Vec<OperationRuleSet> = names.iter().map(huge).collect();
     all.push(rule_set("a", "cars", "true"));
-    let fixture = started(&all).await;
+    let mut fixture = started(&all).await;
     moment().await;
     let refused = |fixture: &ControllerFixture| -> Vec<String> {
         let is_refused = |name: &&String| {
@@ -246,6 +246,14 @@ async fn rule_sets_beyond_the_size_for_all_get_an_error_until_others_are_deleted
     moment().await;
     assert_eq!(fixture.compiler.begun(), ["b8"]);
     has(&fixture.status("b8"), "Validated", "True/RulesCompiled");
+    // The rules for a former target do not stay in use.
+    fixture.published();
+    let mut moved = edited(rule_set("a", "cars", "true"), "object.a");
+    moved.spec = huge(&names[0]).spec;
+    fixture.apply(&moved);
+    moment().await;
+    fixture.publishes(&[("cars", None)]);
+    has(&fixture.status("a"), "Ready", "False/InvalidRule");
 }
 
 #[tokio::test(start_paused = true)]
