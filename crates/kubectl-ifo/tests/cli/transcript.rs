@@ -80,7 +80,11 @@ fn run_scene(scene: &str) -> String {
     let log = Arc::new(log);
     let cluster = Cluster::read(&settings);
     let (_runtime, address) = serve(move |request| {
-        writeln!(&*log, "{}", description(request)).expect("the file is writable");
+        // One write for each line, because requests can run at the same time.
+        let line = format!("{}\n", description(request));
+        (&*log)
+            .write_all(line.as_bytes())
+            .expect("the file is writable");
         cluster.answer(request)
     });
     let server = format!("http://{address}");
