@@ -126,8 +126,15 @@ impl Config {
 }
 
 fn check_election(serve: &Serve) -> Result<(), clap::Error> {
-    let timing = serve.timing().check();
-    timing.map_err(|(flag, accepted)| invalid(flag, accepted))?;
+    let timing = serve.timing();
+    timing.check().map_err(|(flag, accepted)| {
+        let value = match flag {
+            "--leader-elect-lease-duration" => timing.lease_duration,
+            "--leader-elect-renew-deadline" => timing.renew_deadline,
+            _ => timing.retry_period,
+        };
+        invalid(&format!("{flag}={value:?}"), accepted)
+    })?;
     if serve.leader_elect && serve.advertise_address.is_none() && serve.pod_ip.is_none() {
         let accepted = "--leader-elect needs this flag or the environment variable POD_IP";
         return Err(invalid("--advertise-address", accepted));

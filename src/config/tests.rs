@@ -111,6 +111,10 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         let error = config(&[flag], &[]).expect_err("the value is invalid");
         assert_eq!(error.kind(), ErrorKind::ValueValidation, "{flag}");
     }
+    let deadline = ["--leader-elect-renew-deadline=9s"];
+    let error = config(&deadline, &[]).expect_err("it is too long");
+    let expected = "--leader-elect-lease-duration=8s is not valid: expected more than";
+    assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]
