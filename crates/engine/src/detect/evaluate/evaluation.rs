@@ -21,7 +21,7 @@ pub struct Evaluation {
     /// - The rule detects or continues an operation.
     /// - The rule failed.
     /// - The rule was not evaluated because its rule set is throttled. A rule set is throttled if
-    ///   it uses too many evaluation steps or too much time.
+    ///   its evaluations take too much time.
     ///
     /// If an evaluated rule has no entry, the rule does not match the object.
     pub findings: Vec<Finding>,
