@@ -33,19 +33,20 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 /// The longest time without a line in a watch, and the longest wait for the beginning of an answer.
-/// After this time, the feed ends the watch and opens a new one. A kube-apiserver sends a bookmark every
-/// 60 s, so two bookmarks are then missing.
+/// After this time, the feed opens a new watch. If the watch never sent a line, the feed first
+/// lists all objects again. A kube-apiserver sends a bookmark every 60 s, so two bookmarks are then
+/// missing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// If a resumed watch sends no line within this time, the feed counts the watch as working, and
-/// sends `Synced`. A resumed watch continues from a known version after an interruption. If this
-/// version is too old, the kube-apiserver sends an error at once. The feed does not wait for the
-/// first line, because a working watch can be silent for 60 s, until its first bookmark.
+/// A resumed watch continues from a known version after an interruption. If it sends no line within
+/// this time, the feed counts it as working, and sends `Synced`. If the version is too old, the
+/// kube-apiserver sends an error at once. The feed does not wait for the first line, because a
+/// working watch can be silent for 60 s, until its first bookmark.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
 /// If a feed that is up to date must wait longer than this time, it sends its consumer the report
-/// of an interruption, and continues to wait. The feed can wait for an answer of the
-/// kube-apiserver, or for the time of the next attempt.
+/// of an interruption, and continues to wait. It may wait for an answer, for the permit for large
+/// objects, or for the next attempt.
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
 /// Maximum delay before the next attempt if the kube-apiserver cannot be reached or fails
@@ -91,9 +92,9 @@ impl WatchTask {
                 Err(Failure::Lost(why)) => {
                     match why {
                         GapReason::Garbled(_) => {
-                            // The change that could not be decoded was missed. The next attempt reads
-                            // all objects, which can take long. So the duration of the attempt does not
-                            // show that the API server works.
+                            // The feed lacks the data that it could not decode, so the next attempt
+                            // lists all objects. A long list must not reset the backoff. So this
+                            // attempt counts as one that began now.
                             self.version = None;
                             began = Instant::now();
                             max_delay = self.retry_interval;
@@ -179,13 +180,14 @@ impl WatchTask {
                     self.report_synced().await;
                     continue;
                 }
-                // After etcd was restored from a backup, the version of the watch can be higher than
-                // the newest version. Then the kube-apiserver sends nothing.
+                // A restored etcd can have only older versions than this watch. Then the
+                // kube-apiserver sends nothing, and the feed must list again.
                 NextLine::Idle if !has_event => return Err(Failure::Expired),
                 NextLine::Idle | NextLine::End => return Ok(()),
             };
             let event = watch_event::read(&line)?;
-            // Only the consumer keeps the permit of a large object.
+            // A large line holds the permit for large objects. From now on, only the event holds
+            // it.
             drop(line);
             has_event = true;
             if !self.is_synced && !matches!(event, WatchLine::Error(_)) {

@@ -30,8 +30,8 @@ pub struct TrackerSettings {
     /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
     /// Maximum number of records. A record is a short summary of a completed operation. If there
-    /// are more records, the tracker deletes the oldest ones of the component that has most records.
-    /// If the maximum is 0, the tracker writes no records.
+    /// are more records, the tracker deletes the oldest ones of the largest rule set in the
+    /// component that has most records. If the maximum is 0, the tracker writes no records.
     pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Text,
@@ -46,9 +46,9 @@ const LAST_RUN_TTL: Duration = Duration::from_hours(1);
 /// [`TrackerSettings::max_records`].
 const RECORD_TTL: Duration = Duration::from_hours(365 * 24);
 
-/// Time for which the tracker remembers a deleted namespace. The watch of objects can report the
-/// deletion of an object later than the watch of namespaces reports the deletion of its namespace.
-/// This constant is longer than the usual delay.
+/// Time for which the tracker remembers a deleted namespace. Objects and namespaces have different
+/// watches. So the deletion of an object can arrive after the deletion of its namespace. This
+/// constant is longer than the usual delay.
 const DELETED_TTL: Duration = Duration::from_hours(1);
 
 /// Maximum number of deleted namespaces that the tracker remembers. Their names take about 2 MB.
@@ -72,9 +72,9 @@ pub(super) struct SharedState {
     pub(super) timers: BTreeSet<(Instant, Identity)>,
     /// The last completed run of each operation.
     pub(super) last_runs: LastRuns,
-    /// Start times of the completed operations that are retained.
+    /// The retained operations: key, rule set, start and expiry of each.
     pub(super) retained: RetainedByComponent,
-    /// Start times of the operations that have a record.
+    /// The records, in the same way.
     pub(super) records: RetainedByComponent,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
     /// None if there is no such namespace, or if its creation time is unknown.
@@ -117,8 +117,8 @@ impl SharedState {
         }
     }
 
-    /// Returns the time at which the next timer expires, or the next retention ends. None if the
-    /// tracker waits for neither.
+    /// Returns the time of the next timer or of the next end of a retention, whichever is earlier.
+    /// None if the tracker waits for neither.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         timer.into_iter().chain(self.retained.next_deadline()).min()
@@ -164,9 +164,10 @@ impl SharedState {
         self.show(operation);
     }
 
-    /// Completes an operation at the time `now`. Adds a write of the completed operation. If the
-    /// operation is not retained, adds a write that deletes it. An operation of a deleted namespace
-    /// is not retained and gets no record, even if a new namespace has the same name.
+    /// Completes an operation at the time `now`. Adds writes of the completed operation and of its
+    /// record. If the operation is not retained, adds a write that deletes it. An operation of a
+    /// deleted namespace is not retained and gets no record, even if a new namespace has the same
+    /// name.
     pub(super) fn complete(
         &mut self,
         identity: &Identity,
@@ -211,8 +212,8 @@ impl SharedState {
             operation = %name, reason = end.reason(), "operation completed");
     }
 
-    /// Remembers start and end of an operation that completed at `end`. Does nothing if `end` is
-    /// longer ago than the time for which a completed run is remembered.
+    /// Remembers start and end of an operation that completed at `end`. Does nothing if the run
+    /// ended too long ago to be remembered.
     pub(super) fn remember_end(
         &mut self,
         identity: &Identity,
@@ -231,10 +232,10 @@ impl SharedState {
             .add(id, operation.started(), end, now.steady + left);
     }
 
-    /// Deletes retained operations whose retention is over, deletes old records, and forgets old
-    /// runs. If there are more retained operations, records or runs than their maximum number, also
-    /// removes the oldest retained operations or records of the component that has most of them, and
-    /// the runs that expire first.
+    /// Deletes expired retained operations and records, and forgets expired runs and deleted
+    /// namespaces. If there are too many operations or records, deletes the oldest ones of the
+    /// largest rule set in the largest component. If there are too many runs or deleted namespaces,
+    /// forgets those that expire first.
     pub(super) fn expire(&mut self, now: Instant) {
         while let Some(key) = self.retained.pop(now).or_else(|| self.records.pop(now)) {
             self.delete(key);
@@ -265,10 +266,10 @@ impl SharedState {
             .insert(name, recreated, now + DELETED_TTL);
     }
 
-    /// Records the namespaces that exist, and handles the deletions and new creations since the last
-    /// call. At the first call of a leadership term, any namespace of an operation or of a record can
-    /// have been deleted. `Tracker::resume` has already handled the namespaces that were created again.
-    /// `of_subjects` are the namespaces of the subjects of operations in flight.
+    /// Stores which namespaces exist. Handles those that were deleted or created again since the
+    /// last call. The first call of a term handles each namespace of an operation or record that
+    /// does not exist as deleted. Before it, `Tracker::resume` has found those that were created
+    /// again. `of_subjects` are the namespaces of the subjects of operations in flight.
     pub(super) fn set_namespaces<'a>(
         &mut self,
         existing: &Arc<Namespaces>,

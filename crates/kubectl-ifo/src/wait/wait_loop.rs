@@ -34,20 +34,21 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// Interval at which the operations and the rule sets are read again during the wait.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// The same interval while the result is unknown, and for activities.
+/// The interval while the result is unknown, and while an activity decides.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
 /// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all watched
 /// resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
-/// Largest number of rule sets that a request names because they need not work. While another one does
-/// not work, the result is unknown. 250 names of usual length take about 6 KB.
+/// Largest number of rule sets that a request names because they need not work. If a further rule
+/// set of this kind does not work, the result is unknown. 250 names of usual length take about 6
+/// KB.
 const MAX_IGNORED: usize = 250;
-/// The message for the goal `idle` if the cluster has only the custom resources of operations. It
-/// says why custom resources cannot show that no operation is in flight: if the `ifo-apiserver`
-/// that writes them is killed, they are no longer up to date.
+/// The message for the goal `idle` if the cluster has only the custom resources of operations. They
+/// are out of date if the `ifo-apiserver` that writes them is killed. So they cannot prove that
+/// nothing is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
-/// The message if the timeout has passed before the answers that decide the result.
+/// The message if the timeout passes before the deciding answers have arrived.
 const NO_ANSWER: &str =
     "the cluster has not returned all operations and rule sets before the timeout";
 
@@ -76,8 +77,8 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// Waits until the goal is reached, cannot be reached, or has been unknown for
-    /// [`MAX_UNKNOWN_TIME`].
+    /// Waits until the goal is reached or cannot be reached, or until the result has been unknown
+    /// for [`MAX_UNKNOWN_TIME`]. A single check or an error ends the wait earlier.
     pub(super) async fn run(&mut self) -> Step<Infallible> {
         let mut server = self.args.connect.open().await?;
         self.filters.resolve(&Kinds::new(server.clone())).await;
@@ -102,8 +103,8 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// Returns true if the command tries again after this problem. After the first answer, it also
-    /// tries again if the cluster does not answer.
+    /// Returns true if the command tries again after this problem: always if the server is busy or
+    /// unavailable, and after the first answer also after other problems that can go away.
     fn is_temporary(&self, problem: &Problem) -> bool {
         use Problem::{Busy, Expired, Other, TimedOut, Unavailable, Unreachable};
         match problem {
@@ -121,7 +122,7 @@ impl<'a> OperationWait<'a> {
         let others = all.filter(|it| !must_work(it, &self.filters, &self.args.ignored));
         let ignored = self.args.ignored.iter().map(String::as_str);
         let ignored = ignored.chain(others.map(ListedRuleSet::name));
-        // A header cannot have any character, and servers limit its length.
+        // A header allows only some characters, and servers limit its length.
         let ignored = ignored.filter(|it| labels::is_subdomain(it));
         let ignored: Vec<&str> = ignored.take(MAX_IGNORED).collect();
         server.headers = vec![
@@ -147,16 +148,16 @@ impl<'a> OperationWait<'a> {
             self.ended(&source, missing).await;
         }
         self.state.listed(&listed, Instant::now());
-        // Custom resources alone decide the goals that are possible with them.
+        // With custom resources, `decide` does not check the rule sets. The goal `idle` has already
+        // ended above.
         let completeness = (source.served == Served::Live).then(|| source.completeness.clone());
         let sees_all = source.namespaces.is_none() || self.filters.namespace.is_some();
         self.decide(&rule_sets, completeness, sees_all)?;
         self.follow(&source, listed).await
     }
 
-    /// Returns the time since which the activity that is about exactly the selected operations has
-    /// been idle. Returns None if there is no such activity, if it is not idle, or if it cannot be
-    /// read.
+    /// Returns how long the activity of exactly the selected operations has been idle. Returns None
+    /// if there is no such activity, if it is not idle, or if it cannot be read.
     async fn idle_age(&self, server: &ApiClient) -> Option<Duration> {
         let (settings, filters) = (self.args.settings, &self.filters);
         let ignores = settings.ignore_failing || settings.ignore_blocked;
@@ -169,13 +170,15 @@ impl<'a> OperationWait<'a> {
             [] => "metadata.name=cluster".to_owned(),
             [FilterValue::Node(node)] => format!("metadata.name=node.{node}"),
             [FilterValue::Component(name)] => format!("metadata.name=component.{name}"),
-            // The namespace of the activity `cluster` also has the operations on cluster-scoped
-            // objects, which `-n` does not select. Without a selector, the answer there has several
-            // activities.
+            // In the namespace of the activity `cluster`, the activity `namespace` also counts
+            // operations on cluster-scoped objects. `-n` does not select them, so this activity
+            // must not decide. Without a field selector, the answer there has several activities,
+            // and this function returns None.
             [FilterValue::Namespace(_)] => String::new(),
             _ => return None,
         };
-        // The namespace of the other activities is a setting of the server.
+        // The namespace of the other activities is a setting of the server. So they are listed in
+        // all namespaces.
         let path = list_path(LIVE_GROUP, PLURAL, filters.namespace.as_deref());
         let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
         let answer = server.answer(&format!("{path}?{query}")).await.ok()?;
@@ -201,14 +204,16 @@ impl<'a> OperationWait<'a> {
         let doubts = filter_check::check(&self.filters, source, listed).await?;
         if !self.args.quiet {
             source.print_note();
-            // The result of the wait reports that no rule set can detect matching operations.
+            // If no rule set can detect matching operations, the result of the wait says so. So no
+            // warning is printed here.
             doubts.print_unchecked();
         }
         self.are_filters_checked = true;
         Ok(())
     }
 
-    /// Processes the end of an operation. If its end was not seen, its record has the result.
+    /// Processes the end of an operation. For the goal `succeeded`, its record shows the result if
+    /// its end was not seen.
     async fn ended(&mut self, source: &OperationSource, mut operation: InFlightOperation) {
         if self.args.settings.goal == WaitGoal::Succeeded && operation.is_active() {
             let name = format!("metadata.name={}", operation.metadata.name);
@@ -219,9 +224,9 @@ impl<'a> OperationWait<'a> {
         self.state.ended(&operation, Instant::now());
     }
 
-    /// Ends the wait if the state that was just read proves that it must end. `completeness` is that
-    /// of the list. None if the rule sets do not matter. `sees_all` is true if the user may list the
-    /// selected operations in all namespaces.
+    /// Ends the wait if the state that was just read proves that it must end. `completeness` is
+    /// that of the list, and complete for an activity. None if the rule sets do not matter.
+    /// `sees_all` is true if the user may list the operations of all selected namespaces.
     fn decide(
         &mut self,
         rule_sets: &Result<RuleSets, Problem>,
@@ -256,7 +261,8 @@ impl<'a> OperationWait<'a> {
         loop {
             let reached = self.state.reached_at()?;
             let next = reached.map_or(next, |at| at.min(next));
-            // Changes can arrive faster than they are processed.
+            // If the next change is always ready, `timeout_at` never ends. So the time is checked
+            // here, too.
             if next <= Instant::now() {
                 return Ok(());
             }
@@ -290,14 +296,15 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// After a timeout, the goal is either certainly not reached, or the result is unknown.
+    /// After a timeout, an operation has failed, the goal is certainly not reached, or the result
+    /// is unknown.
     pub(super) fn end_at_timeout(&self) -> WaitEnd {
         let now = Instant::now();
         let reached = match self.state.reached_at() {
             Err(end) => return end,
             Ok(reached) => reached,
         };
-        // The wait was about to confirm that the goal is reached.
+        // The goal seems to be reached, but no new answer has confirmed it.
         let unconfirmed = reached
             .filter(|at| *at <= now)
             .map(|_| NO_ANSWER.to_owned());
