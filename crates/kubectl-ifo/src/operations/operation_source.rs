@@ -213,7 +213,7 @@ impl OperationSource {
             if !matches!(listed, Err(Problem::Forbidden { .. })) {
                 let (more, of_list) = listed?;
                 operations.extend(more);
-                // Another reason is more important, because the user is told about it.
+                // Another reason is more important, because the user can act on it.
                 completeness = match completeness {
                     Err(Incomplete::Filtered) => of_list.and(completeness),
                     _ => completeness.and(of_list),
