@@ -15,6 +15,8 @@
 //! A feed never ends by itself. If it ends, for example because the evaluation of a rule panics, its
 //! task starts it again. The new feed first reports the interruption to the tracker and to the
 //! rule-set controller. Then it waits, and lists all objects again.
+//!
+//! [`Detector`]: ifo_engine::detect::Detector
 
 mod feed_task;
 
