@@ -151,7 +151,7 @@ fn ignored_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 /// is left out if it contains a character that a header must not contain.
 ///
 /// The text has the format of the kube-apiserver's warnings, `299 - "text"` (RFC 7234, section 5.5). The
-/// code 299 stands for any persistent warning. The `-` stands in place of the server's name.
+/// code 299 stands for any persistent warning. The character `-` means that no server is named.
 fn add_warning(incomplete: &Incomplete, response: &mut Response) {
     let text = incomplete.to_string();
     let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");

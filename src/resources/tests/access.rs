@@ -53,7 +53,7 @@ impl Authenticate for HeaderAuthenticator {
 /// A simulated authorizer, which records the attributes of all requests. Its answer
 /// depends on the user:
 ///
-/// - All requests of the user `nobody` are denied.
+/// - The user `nobody` may send no request.
 /// - The user `tenant` is denied access to rule sets.
 /// - The answer for the user `unsure` is an error.
 /// - For the user `briefly`, the first request is allowed, the second answer is an error, and

@@ -157,26 +157,23 @@ impl ServerState {
 }
 
 /// Answers the requests for a resource.
-trait Served: Send + Sync {
-    fn answer<'a>(
-        &'a self,
-        shared: &'a Arc<ServerState>,
-        request: &'a ResourceAttributes,
-        admitted: &'a Admitted,
-        headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<Response, ErrorStatus>>;
-}
+type Served = Box<
+    dyn for<'a> Fn(
+            &'a Arc<ServerState>,
+            &'a ResourceAttributes,
+            &'a Admitted,
+            &'a HeaderMap,
+        ) -> BoxFuture<'a, Result<Response, ErrorStatus>>
+        + Send
+        + Sync,
+>;
 
-impl<M: Model> Served for Arc<Resource<M>> {
-    fn answer<'a>(
-        &'a self,
-        shared: &'a Arc<ServerState>,
-        request: &'a ResourceAttributes,
-        admitted: &'a Admitted,
-        headers: &'a HeaderMap,
-    ) -> BoxFuture<'a, Result<Response, ErrorStatus>> {
-        Box::pin(read(self, shared, request, admitted, headers))
-    }
+fn served<M: Model>(resource: Resource<M>) -> Served {
+    let resource = Arc::new(resource);
+    Box::new(move |shared, request, admitted, headers| {
+        let resource = Arc::clone(&resource);
+        Box::pin(async move { read(&resource, shared, request, admitted, headers).await })
+    })
 }
 
 /// Creates the router with all routes. The middleware authenticates, limits and authorizes requests
@@ -224,10 +221,7 @@ async fn answer(shared: &Arc<ServerState>, admitted: &Admitted, headers: &Header
     };
     let found = request.and_then(|request| Some((request, shared.resource(request)?)));
     let answer = match found.filter(|(request, found)| has_valid_scope(&found.info, request)) {
-        Some((request, found)) => {
-            let answer = found.served.answer(shared, request, admitted, headers);
-            answer.await
-        }
+        Some((request, found)) => (found.served)(shared, request, admitted, headers).await,
         None => Err(ErrorStatus::resource_not_found()),
     };
     answer.unwrap_or_else(IntoResponse::into_response)

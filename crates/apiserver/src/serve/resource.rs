@@ -1,9 +1,9 @@
 //! Describes the resources that the server serves: names, table columns, selectable fields, and the
 //! store of the objects.
 
-use super::Served;
 use super::answer::error_status::ErrorStatus;
 use super::visibility::Visibility;
+use super::{Served, served};
 use crate::Model;
 use crate::store::{Collection, Key, Reader};
 use jiff::Timestamp;
@@ -150,7 +150,7 @@ pub struct AnyResource {
     pub(super) fields: Vec<&'static str>,
     /// True if objects can be hidden from users.
     pub(super) is_filtered: bool,
-    pub(super) served: Box<dyn Served>,
+    pub(super) served: Served,
 }
 
 impl<M: Model> From<Resource<M>> for AnyResource {
@@ -160,7 +160,7 @@ impl<M: Model> From<Resource<M>> for AnyResource {
             schema: resource.schema,
             fields: resource.fields.iter().map(|(path, _)| *path).collect(),
             is_filtered: resource.visibility.is_some(),
-            served: Box::new(Arc::new(resource)),
+            served: served(resource),
         }
     }
 }

@@ -32,7 +32,7 @@ use crate::operations::operation::InFlightOperation;
 use crate::operations::operation_source::{OperationSource, escape};
 use crate::output::print::complain;
 
-/// What is not certain about the values of the filters.
+/// The doubts about the values of the filters that are no errors.
 #[derive(Debug, Default)]
 pub(crate) struct FilterDoubts {
     /// The warning that no rule set can detect operations that match the filters.
@@ -49,8 +49,8 @@ impl FilterDoubts {
 }
 
 /// Checks the values of `filters`. If a value does not exist, returns an error for the first such
-/// value. Otherwise, returns what is not certain. `listed` are the operations that the command has already
-/// read.
+/// value. Otherwise, returns the doubts: values that could not be checked, and values that no rule
+/// set can detect. `listed` are the operations that the command has already read.
 pub(crate) async fn check(
     filters: &Filters,
     source: &OperationSource,
