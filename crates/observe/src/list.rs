@@ -27,9 +27,10 @@ const LARGE_PAGE: u32 = 500;
 /// Maximum size of a page in bytes. Some API servers ignore the requested number of objects.
 const MAX_PAGE_BYTES: usize = 32 << 20;
 
-/// After a longer wait for the permit, a feed requests its page again. The time limit of the request
-/// includes the wait. A feed waits for the permit only with an answer, so that an API server that does
-/// not answer keeps no other feed waiting.
+/// Longest wait for the permit after which a feed still uses the answer. After a longer wait, it
+/// requests the page again, because the time limit of the request includes the wait. A feed first
+/// waits for the beginning of the answer, and then for the permit. So an API server that does not
+/// answer keeps no other feed waiting for longer than this time.
 const MAX_ANSWER_AGE: Duration = Duration::from_secs(10);
 
 impl WatchTask {
@@ -44,7 +45,8 @@ impl WatchTask {
             let permit = self.large_objects.clone().acquire_owned();
             let permit = self.wait_for(permit, "no list yet").await;
             if began.elapsed() > MAX_ANSWER_AGE {
-                body = self.open_page(token.as_deref()).await?;
+                let opened = timeout(MAX_ANSWER_AGE, self.open_page(token.as_deref())).await;
+                body = opened.unwrap_or_else(|_| Err(unreachable("no answer yet")))?;
             }
             let sent = self.send_page(body, &mut has_begun).await;
             drop(permit);
@@ -79,8 +81,8 @@ impl WatchTask {
     }
 
     /// Reads a page, and sends its objects to the consumer. The caller has the permit. Returns the
-    /// resourceVersion of the list, and the continue token of the next page. If the page is too large
-    /// or too slow, the next one is smaller.
+    /// resourceVersion of the list, and the continue token of the next page. If the page is too
+    /// large, or fails after a long time, the next one is smaller.
     async fn send_page(
         &mut self,
         body: Body,

@@ -30,7 +30,7 @@ use ifo_api::{LIVE_GROUP, labels};
 use ifo_client::list::ListItems;
 use std::convert::Infallible;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Interval at which the operations and the rule sets are read again during the wait.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
@@ -40,9 +40,9 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all watched
 /// resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
-/// Largest number of rule sets that a request names because they need not work. If a further rule
-/// set of this kind does not work, the result is unknown. 250 names of usual length take about 6
-/// KB.
+/// Largest number of rule sets that a request tells the server to ignore. If it does not name such
+/// a rule set, and this rule set does not work, the result is unknown. 250 names of usual length
+/// take about 6 KB.
 const MAX_IGNORED: usize = 250;
 /// The message for the goal `idle` if the cluster has only the custom resources of operations. They
 /// are out of date if the `ifo-apiserver` that writes them is killed. So they cannot prove that
@@ -51,6 +51,8 @@ const NOT_DETECTING: &str = "custom resources show only the operations that were
 /// The message if the timeout passes before the deciding answers have arrived.
 const NO_ANSWER: &str =
     "the cluster has not returned all operations and rule sets before the timeout";
+/// The message if the cluster has not answered for [`MAX_UNKNOWN_TIME`].
+const NO_REPLY: &str = "the cluster has not answered for a minute";
 
 /// A running wait.
 pub(super) struct OperationWait<'a> {
@@ -85,7 +87,10 @@ impl<'a> OperationWait<'a> {
         // The last time at which all requests and watches worked.
         let mut worked = Instant::now();
         loop {
-            let why = match self.attempt(&mut server).await {
+            // A connection can hang, and then no request ends.
+            let attempt = timeout(MAX_UNKNOWN_TIME, self.attempt(&mut server)).await;
+            let attempt = attempt.unwrap_or_else(|_| Err(WaitEnd::Unknown(NO_REPLY.to_owned())));
+            let why = match attempt {
                 Ok(()) => {
                     worked = Instant::now();
                     continue;
@@ -119,9 +124,11 @@ impl<'a> OperationWait<'a> {
     async fn attempt(&mut self, server: &mut ApiClient) -> Step {
         let rule_sets = RuleSets::read(server).await;
         let all = rule_sets.iter().flat_map(|it| &it.items);
-        let others = all.filter(|it| !must_work(it, &self.filters, &self.args.ignored));
-        let ignored = self.args.ignored.iter().map(String::as_str);
-        let ignored = ignored.chain(others.map(ListedRuleSet::name));
+        // Without the names of `--ignore-rule-set`, which come first.
+        let others = all.filter(|it| !must_work(it, &self.filters, &[]));
+        let others = others.map(ListedRuleSet::name);
+        let others = others.filter(|name| !self.args.ignored.iter().any(|it| it == name));
+        let ignored = self.args.ignored.iter().map(String::as_str).chain(others);
         // A header allows only some characters, and servers limit its length.
         let ignored = ignored.filter(|it| labels::is_subdomain(it));
         let ignored: Vec<&str> = ignored.take(MAX_IGNORED).collect();
@@ -130,7 +137,7 @@ impl<'a> OperationWait<'a> {
             (SELECTOR_HEADER, self.filters.label_selector()),
         ];
         if let Some(age) = self.idle_age(server).await {
-            // The value of the filter has an activity, so it exists.
+            // If a filter is set, its value exists, because it has an activity.
             self.are_filters_checked = true;
             self.state.idle(age, Instant::now());
             self.decide(&rule_sets, Some(Ok(())), true)?;
@@ -148,8 +155,8 @@ impl<'a> OperationWait<'a> {
             self.ended(&source, missing).await;
         }
         self.state.listed(&listed, Instant::now());
-        // With custom resources, `decide` does not check the rule sets. The goal `idle` has already
-        // ended above.
+        // With custom resources, `decide` does not check the rule sets. For the goal `idle`, this
+        // function has already returned above.
         let completeness = (source.served == Served::Live).then(|| source.completeness.clone());
         let sees_all = source.namespaces.is_none() || self.filters.namespace.is_some();
         self.decide(&rule_sets, completeness, sees_all)?;
@@ -170,10 +177,10 @@ impl<'a> OperationWait<'a> {
             [] => "metadata.name=cluster".to_owned(),
             [FilterValue::Node(node)] => format!("metadata.name=node.{node}"),
             [FilterValue::Component(name)] => format!("metadata.name=component.{name}"),
-            // In the namespace of the activity `cluster`, the activity `namespace` also counts
-            // operations on cluster-scoped objects. `-n` does not select them, so this activity
-            // must not decide. Without a field selector, the answer there has several activities,
-            // and this function returns None.
+            // In the namespace of the server, the activity named `namespace` also counts operations
+            // on cluster-scoped objects. `-n` does not select them, so this activity must not
+            // decide. Without a field selector, the answer has several activities there, so this
+            // function returns None.
             [FilterValue::Namespace(_)] => String::new(),
             _ => return None,
         };
@@ -212,8 +219,8 @@ impl<'a> OperationWait<'a> {
         Ok(())
     }
 
-    /// Processes the end of an operation. For the goal `succeeded`, its record shows the result if
-    /// its end was not seen.
+    /// Processes the end of an operation. If the watch did not deliver the end, the goal
+    /// `succeeded` takes the result from the record of the operation.
     async fn ended(&mut self, source: &OperationSource, mut operation: InFlightOperation) {
         if self.args.settings.goal == WaitGoal::Succeeded && operation.is_active() {
             let name = format!("metadata.name={}", operation.metadata.name);
@@ -224,9 +231,10 @@ impl<'a> OperationWait<'a> {
         self.state.ended(&operation, Instant::now());
     }
 
-    /// Ends the wait if the state that was just read proves that it must end. `completeness` is
-    /// that of the list, and complete for an activity. None if the rule sets do not matter.
-    /// `sees_all` is true if the user may list the operations of all selected namespaces.
+    /// Ends the wait if the state that was just read proves that it must end. `completeness` tells
+    /// whether the list is complete. It is `Ok` if an activity decides, and None if the rule sets
+    /// do not matter. `sees_all` is true if the user may list the operations of all selected
+    /// namespaces.
     fn decide(
         &mut self,
         rule_sets: &Result<RuleSets, Problem>,
@@ -261,8 +269,8 @@ impl<'a> OperationWait<'a> {
         loop {
             let reached = self.state.reached_at()?;
             let next = reached.map_or(next, |at| at.min(next));
-            // If the next change is always ready, `timeout_at` never ends. So the time is checked
-            // here, too.
+            // If a change is always ready, `timeout_at` never reports the timeout. So the time is
+            // checked here, too.
             if next <= Instant::now() {
                 return Ok(());
             }
@@ -296,8 +304,7 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// After a timeout, an operation has failed, the goal is certainly not reached, or the result
-    /// is unknown.
+    /// Returns the end of the wait after a timeout: failed, not reached, or unknown.
     pub(super) fn end_at_timeout(&self) -> WaitEnd {
         let now = Instant::now();
         let reached = match self.state.reached_at() {
