@@ -15,7 +15,7 @@ use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, StoredBytes, Subject};
-use ifo_engine::rules::{EvaluationTime, FeedLag, RegisteredLag, RuleBook, WorkWaitingSince};
+use ifo_engine::rules::{EvaluationTime, FeedLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
 use ifo_observe::{Feed, GapReason, ObjectNames, Raw};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(super) struct FeedTask {
     /// Counts the objects that the feed delivers.
     events_read: Counter,
     /// The waiting work of this feed, from which other threads see whether the feed is late.
-    lag: RegisteredLag,
+    lag: FeedLag,
     /// True after the first list. Until then, the feed does not count as late, because its rule sets
     /// may miss operations anyway.
     was_synced: bool,
@@ -89,12 +89,12 @@ impl FeedTask {
         supervisor: Supervisor,
         source: Source,
         book: Arc<RuleBook>,
-        thread: Arc<WorkWaitingSince>,
+        thread: &Arc<WorkWaitingSince>,
     ) -> Self {
         let metrics = &supervisor.metrics;
         Self {
             events_read: metrics.of_target(&metrics.series.feed_events, &source.target),
-            lag: RegisteredLag::new(&book, source.namespace.as_deref(), thread),
+            lag: FeedLag::new(&book, source.namespace.as_deref(), thread),
             detector: Detector::new(book, metrics.clone())
                 .with_time(supervisor.time.clone())
                 .with_stored_bytes(supervisor.stored_bytes.clone()),

@@ -110,7 +110,7 @@ impl Supervisor {
         let mut delay = None;
         loop {
             let began = Instant::now() + delay.unwrap_or_default();
-            let feed = FeedTask::new(self.clone(), source.clone(), book.clone(), thread.clone());
+            let feed = FeedTask::new(self.clone(), source.clone(), book.clone(), &thread);
             let running = AssertUnwindSafe(feed.run(delay)).catch_unwind();
             let cause = match running.await {
                 Ok(_) => "the events of the watch have ended",

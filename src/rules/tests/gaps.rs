@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock;
-use ifo_engine::rules::{Fact, RegisteredLag, WorkWaitingSince};
+use ifo_engine::rules::{Fact, FeedLag, WorkWaitingSince};
 
 #[tokio::test(start_paused = true)]
 async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
@@ -146,7 +146,7 @@ async fn a_rule_set_is_behind_while_changes_of_its_target_wait() {
     let published = fixture.catch_up().await;
     let book = published[0].book.clone().unwrap();
     let thread = Arc::new(WorkWaitingSince::default());
-    let lag = RegisteredLag::new(&book, None, thread);
+    let lag = FeedLag::new(&book, None, &thread);
     tokio::time::sleep(Duration::from_secs(6)).await;
     assert_eq!(fixture.gaps(), [""; 0], "no change waits");
     lag.changes.begin(clock::steady());

@@ -3,7 +3,7 @@
 //! set and for `Warning` headers in responses to clients.
 
 use super::evaluation_time::lock;
-use super::{EvaluationError, FeedLag, TimeAccount};
+use super::{EvaluationError, TimeAccount, WorkWaitingSince};
 use ifo_api::Text;
 use jiff::{SignedDuration, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,8 +45,8 @@ struct ActivityState {
 /// A fact about a rule set that lasts.
 #[derive(Debug)]
 pub enum Fact {
-    /// A watch evaluates the rule set. Its changes can wait for an evaluation.
-    Watched(Arc<FeedLag>),
+    /// A watch evaluates the rule set. This work of the watch can wait.
+    Watched(Arc<WorkWaitingSince>),
     /// A watch throttles the rule set, because its evaluations take too much time, or because it
     /// reads `now` on too many objects.
     Throttled,
@@ -201,7 +201,7 @@ impl Activity {
     /// Returns true if changes wait for an evaluation of the rule set for more than
     /// [`MAX_LAG`](super::MAX_LAG) at `now`.
     pub fn is_behind(&self, now: Instant) -> bool {
-        let is_late = |fact: &Fact| matches!(fact, Fact::Watched(lag) if lag.is_late(now));
+        let is_late = |fact: &Fact| matches!(fact, Fact::Watched(work) if work.is_late(now));
         self.state().facts.values().any(is_late)
     }
 

@@ -40,59 +40,38 @@ impl WorkWaitingSince {
     }
 }
 
-/// The work of one feed that waits.
+/// The work of one feed that waits. While some of this work is late, the rule sets of the feed are
+/// behind. This ends when the value is dropped.
 #[derive(Debug)]
 pub struct FeedLag {
     /// The time since which the feed has always had a change that it has not evaluated yet. So no
     /// change has waited for longer than this.
-    pub changes: WorkWaitingSince,
+    pub changes: Arc<WorkWaitingSince>,
     /// The time since which stored objects have been waiting for their next evaluation.
-    pub reevaluation: WorkWaitingSince,
-    /// The last time at which the thread of the feed ran a periodic task. If the thread is blocked,
-    /// the feed does not notice that changes wait.
-    thread: Arc<WorkWaitingSince>,
-}
-
-impl FeedLag {
-    /// Returns true if some work of the feed waits for more than [`MAX_LAG`] at `now`.
-    pub fn is_late(&self, now: Instant) -> bool {
-        let mut all = [&self.changes, &self.reevaluation, &*self.thread].into_iter();
-        all.any(|waiting| waiting.is_late(now))
-    }
-}
-
-/// A [`FeedLag`] that is reported to each rule set that the feed evaluates, until this value is
-/// dropped.
-#[derive(Debug)]
-pub struct RegisteredLag {
-    lag: Arc<FeedLag>,
+    pub reevaluation: Arc<WorkWaitingSince>,
     _reports: Vec<Report>,
 }
 
-impl RegisteredLag {
-    /// Adds a feed without waiting work. `namespace` is the namespace of the feed, or None if the
-    /// feed covers all namespaces. `thread` belongs to the thread of the feed.
-    pub fn new(book: &RuleBook, namespace: Option<&str>, thread: Arc<WorkWaitingSince>) -> Self {
-        let lag = Arc::new(FeedLag {
-            changes: WorkWaitingSince::default(),
-            reevaluation: WorkWaitingSince::default(),
-            thread,
-        });
+impl FeedLag {
+    /// Creates the value for a feed without waiting work, and reports it to each rule set that the
+    /// feed evaluates.
+    /// `namespace` is the namespace of the feed, or None if the feed covers all namespaces.
+    ///
+    /// `thread` is the last time at which the thread of the feed ran a periodic task. If the thread is
+    /// blocked, the feed does not notice that changes wait.
+    pub fn new(book: &RuleBook, namespace: Option<&str>, thread: &Arc<WorkWaitingSince>) -> Self {
+        let (changes, reevaluation) = (Arc::default(), Arc::default());
         let covers = |it: &&Arc<RuleSet>| namespace.is_none() || it.covers(namespace);
         let rule_sets = book.rule_sets.iter().filter(covers);
-        let reports = rule_sets.map(|it| it.activity.report(Fact::Watched(lag.clone())));
+        let reports = rule_sets.flat_map(|it| {
+            let all = [&changes, &reevaluation, thread];
+            all.map(|work| it.activity.report(Fact::Watched(work.clone())))
+        });
         Self {
             _reports: reports.collect(),
-            lag,
+            changes,
+            reevaluation,
         }
-    }
-}
-
-impl std::ops::Deref for RegisteredLag {
-    type Target = FeedLag;
-
-    fn deref(&self) -> &FeedLag {
-        &self.lag
     }
 }
 
@@ -136,14 +115,14 @@ mod tests {
         let begin = Instant::now();
         let after = |seconds| begin + Duration::from_secs(seconds);
         let thread = Arc::new(WorkWaitingSince::default());
-        let registered = RegisteredLag::new(&book, None, thread.clone());
+        let lag = FeedLag::new(&book, None, &thread);
         thread.restart(after(1));
         assert!(!rule_set.activity.is_behind(after(6)));
         assert!(rule_set.activity.is_behind(after(7)));
         thread.restart(after(7));
         assert!(!rule_set.activity.is_behind(after(7)));
         assert!(rule_set.activity.is_behind(after(20)));
-        drop(registered);
+        drop(lag);
         assert!(!rule_set.activity.is_behind(after(20)), "no feed is left");
     }
 }

@@ -28,7 +28,7 @@ pub use evaluation_time::{
     Allowance, EvaluationInstant, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE,
     RULE_SET_ALLOWANCE, TOTAL_ALLOWANCE, TimeAccount,
 };
-pub use feed_lag::{FeedLag, MAX_LAG, RegisteredLag, WorkWaitingSince};
+pub use feed_lag::{FeedLag, MAX_LAG, WorkWaitingSince};
 use ifo_api::Text;
 pub use lint::warnings;
 pub use rule_book::{RuleBook, RuleSetsWithoutBook};
