@@ -10,11 +10,9 @@ use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, labels_of_json};
 use crate::rules::RuleBook;
 use crate::track::{Message, Tracker, TrackerSettings, Write};
-use ifo_api::Text;
 use ifo_api::{Gvr, Source};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::SelectorExt as _;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,8 +33,6 @@ pub struct ReplayedObject<'a> {
     pub target: &'a Gvr,
     /// Namespace of the object. None for a cluster-scoped object.
     pub namespace: Option<&'a str>,
-    /// Name of the object.
-    pub name: &'a str,
     /// The whole object as JSON.
     pub json: &'a [u8],
 }
@@ -60,9 +56,6 @@ pub struct Replay<O> {
 struct ReplayedFeed {
     source: Source,
     detector: Detector,
-    /// The objects that the watch reports, by namespace and name. A watch with a label selector reports
-    /// only objects whose labels match.
-    reported: HashSet<(Option<Text>, Text)>,
 }
 
 impl<O: ReplayObserver> Replay<O> {
@@ -98,11 +91,7 @@ impl<O: ReplayObserver> Replay<O> {
         for source in book.sources(&target) {
             let mut detector = Detector::new(book.clone(), Arc::new(()));
             let (reset, (synced, _)) = (detector.reset(), detector.synced());
-            self.feeds.push(ReplayedFeed {
-                source,
-                detector,
-                reported: HashSet::new(),
-            });
+            self.feeds.push(ReplayedFeed { source, detector });
             for event in [reset, synced] {
                 self.send_to_tracker(self.feeds.len() - 1, event);
             }
@@ -143,41 +132,33 @@ impl<O: ReplayObserver> Replay<O> {
         true
     }
 
-    /// Adds or changes an object. Ignores objects that no feed covers.
+    /// Adds or changes an object. Ignores objects that no feed covers. Unlike the watch of a server,
+    /// the detector also receives objects whose labels do not match the label selector. It then
+    /// reports that no rule set selects the object.
     pub fn applied(&mut self, object: ReplayedObject<'_>) {
-        let Some(feed_index) = self.find_feed(object) else {
-            return;
-        };
-        let feed = &mut self.feeds[feed_index];
-        if feed.selects(object.json) {
-            feed.reported.insert(object_key(object));
-            let found = feed.detector.applied(object.json, self.now);
+        if let Some(feed_index) = self.find_feed(object) {
+            let detector = &mut self.feeds[feed_index].detector;
+            let found = detector.applied(object.json, self.now);
             self.handle_evaluation(feed_index, found);
-        } else if feed.reported.remove(&object_key(object)) {
-            self.remove_from_watch(feed_index, object.json, true);
         }
     }
 
     /// Applies a `DELETED` event. If `exists` is true, the object itself was not deleted: its
     /// labels no longer match the label selector of the recording, so the recorded watch reported
     /// it as deleted.
+    ///
+    /// Ignores an object whose labels do not match the label selector of the rules. For the watch of
+    /// a server, such an object does not exist.
     pub fn deleted(&mut self, object: ReplayedObject<'_>, exists: bool) {
         let Some(feed_index) = self.find_feed(object) else {
             return;
         };
-        let reported = &mut self.feeds[feed_index].reported;
-        if reported.remove(&object_key(object)) {
-            self.remove_from_watch(feed_index, object.json, exists);
-        }
-    }
-
-    /// Handles an object that the watch no longer reports. If `exists` is true, the object itself
-    /// was not deleted.
-    fn remove_from_watch(&mut self, feed_index: usize, json: &[u8], exists: bool) {
-        let detector = &mut self.feeds[feed_index].detector;
-        if let Some(vanished) = detector.deleted(json) {
+        let feed = &mut self.feeds[feed_index];
+        if feed.selects(object.json)
+            && let Some(vanished) = feed.detector.deleted(object.json)
+        {
             let exists = exists && vanished.may_exist;
-            let event = detector.vanished(vanished.subject, exists, self.now);
+            let event = feed.detector.vanished(vanished.subject, exists, self.now);
             self.send_to_tracker(feed_index, event);
         }
     }
@@ -243,8 +224,4 @@ impl ReplayedFeed {
         let selector = self.detector.book().selector();
         selector.is_none_or(|selector| selector.matches(&labels_of_json(json)))
     }
-}
-
-fn object_key(object: ReplayedObject<'_>) -> (Option<Text>, Text) {
-    (object.namespace.map(Into::into), object.name.into())
 }

@@ -119,7 +119,6 @@ fn replay_recording(
         let object = ReplayedObject {
             target: &event.target,
             namespace: event.namespace.as_deref(),
-            name: &event.name,
             json: json.as_bytes(),
         };
         match event.change {

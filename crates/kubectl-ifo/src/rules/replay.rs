@@ -177,7 +177,6 @@ fn replay(
         let object = ReplayedObject {
             target: &event.resource,
             namespace: event.object.namespace.as_deref(),
-            name: &event.object.name,
             json: json.as_bytes(),
         };
         match event.change {
