@@ -89,7 +89,8 @@ pub(super) struct SharedState {
     pub(super) baselines: SharedBaselines,
     /// The bounds on operations, and what the operations use of them.
     pub(super) limits: OperationLimits,
-    writes: Vec<Write>,
+    /// The writes that the caller has not taken yet.
+    pub(super) writes: Vec<Write>,
 }
 
 impl SharedState {
@@ -115,23 +116,6 @@ impl SharedState {
             limits: OperationLimits::default(),
             writes: Vec::new(),
         }
-    }
-
-    /// Returns the time of the next timer or of the next end of a retention, whichever is earlier.
-    /// None if the tracker waits for neither.
-    pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let timer = self.timers.first().map(|(at, _)| *at);
-        timer.into_iter().chain(self.retained.next_deadline()).min()
-    }
-
-    /// Removes the timer that expires first, and returns its subject. If no timer has expired,
-    /// removes nothing and returns None.
-    pub(super) fn pop_timer(&mut self, now: Instant) -> Option<Identity> {
-        let (at, _) = self.timers.first()?;
-        if *at > now {
-            return None;
-        }
-        self.timers.pop_first().map(|(_, identity)| identity)
     }
 
     /// Adds a write of an operation.
@@ -264,47 +248,5 @@ impl SharedState {
         }
         self.deleted_namespaces
             .insert(name, recreated, now + DELETED_TTL);
-    }
-
-    /// Stores which namespaces exist. Handles those that were deleted or created again since the
-    /// last call. The first call of a term handles each namespace of an operation or record that
-    /// does not exist as deleted. Before it, `Tracker::resume` has found those that were created
-    /// again. `of_subjects` are the namespaces of the subjects of operations in flight.
-    pub(super) fn set_namespaces<'a>(
-        &mut self,
-        existing: &Arc<Namespaces>,
-        of_subjects: impl Iterator<Item = &'a Text>,
-        now: Instant,
-    ) {
-        let before = self.namespaces.replace(existing.clone());
-        let mut earlier: BTreeSet<Text> = if let Some(before) = &before {
-            before.keys().cloned().collect()
-        } else {
-            let kept = [&self.retained, &self.records].into_iter();
-            let kept = kept.flat_map(RetainedByComponent::namespaces);
-            let all = kept.chain(of_subjects.cloned());
-            all.filter(|name| !existing.contains_key(name)).collect()
-        };
-        let again = existing.keys();
-        let again = again.filter(|name| self.deleted_namespaces.get(name).is_some());
-        earlier.extend(again.cloned());
-        // This namespace also contains the operations on cluster-scoped objects.
-        earlier.remove(&self.settings.cluster_namespace);
-        for name in earlier {
-            let created = existing.get(&name);
-            if before.as_ref().map(|before| before.get(&name)) != Some(created) {
-                self.namespace_deleted(name, created.copied(), now);
-            }
-        }
-    }
-
-    /// Returns the number of writes since the last call of [`SharedState::take_writes`].
-    pub(super) fn write_count(&self) -> usize {
-        self.writes.len()
-    }
-
-    /// Returns the writes since the last call.
-    pub(super) fn take_writes(&mut self) -> Vec<Write> {
-        std::mem::take(&mut self.writes)
     }
 }

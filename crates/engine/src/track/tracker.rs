@@ -15,6 +15,7 @@ use super::end_reason::End;
 use super::last_runs::Identity;
 use super::operation_limits::OperationBounds;
 use super::refused_operations::RefusedOperations;
+use super::retained::RetainedByComponent;
 use super::shared_state::{SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
 use super::{Existing, Message, Namespaces, SharedBaselines};
@@ -23,7 +24,7 @@ use crate::rules::{Report, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_api::{Gvr, Source};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::oneshot;
@@ -152,42 +153,39 @@ impl Tracker {
     /// expires, or the retention of a completed operation ends. None if there is no timer and no
     /// retained operation.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.shared.next_deadline()
+        let timer = self.shared.timers.first().map(|(at, _)| *at);
+        let retained = self.shared.retained.next_deadline();
+        timer.into_iter().chain(retained).min()
     }
 
-    /// Handles all expired timers. As a result, operations complete or appear, states change, and
-    /// the tracker deletes retained operations.
-    pub fn expire(&mut self, now: ClockReading) {
-        loop {
-            let due = self.take_due(now.steady);
-            let is_last = due.is_empty();
-            self.step_these(now, due, SubjectAction::Refresh);
-            self.continue_work(FULL_BATCH);
-            // A refresh can set a timer that has already expired.
-            if is_last || !self.pending.is_empty() {
-                break;
-            }
-        }
-        self.update_room();
-    }
-
-    /// Removes the timers that have expired, and returns their subjects.
-    fn take_due(&mut self, now: Instant) -> Vec<Identity> {
-        let mut due = Vec::new();
-        while let Some(identity) = self.shared.pop_timer(now) {
-            if let Some(tracked) = self.subjects.get_mut(&identity) {
-                tracked.timer = None;
-            }
-            due.push(identity);
-        }
-        due
-    }
-
-    /// Records the namespaces that exist. See [`SharedState::set_namespaces`].
+    /// Stores which namespaces exist. Handles those that were deleted or created again since the
+    /// last call. The first call of a term handles each namespace of an operation or record that
+    /// does not exist as deleted. Before it, `Tracker::resume` has found those that were created
+    /// again.
     pub(super) fn set_namespaces(&mut self, existing: &Arc<Namespaces>, now: Instant) {
-        let subjects = self.subjects.values();
-        let of_subjects = subjects.filter_map(|it| it.subject.reference.namespace.as_ref());
-        self.shared.set_namespaces(existing, of_subjects, now);
+        let shared = &mut self.shared;
+        let before = shared.namespaces.replace(existing.clone());
+        let mut earlier: BTreeSet<Text> = if let Some(before) = &before {
+            before.keys().cloned().collect()
+        } else {
+            let subjects = self.subjects.values();
+            let of_subjects = subjects.filter_map(|it| it.subject.reference.namespace.clone());
+            let kept = [&shared.retained, &shared.records].into_iter();
+            let kept = kept.flat_map(RetainedByComponent::namespaces);
+            let all = kept.chain(of_subjects);
+            all.filter(|name| !existing.contains_key(name)).collect()
+        };
+        let again = existing.keys();
+        let again = again.filter(|name| shared.deleted_namespaces.get(name).is_some());
+        earlier.extend(again.cloned());
+        // This namespace also contains the operations on cluster-scoped objects.
+        earlier.remove(&shared.settings.cluster_namespace);
+        for name in earlier {
+            let created = existing.get(&name);
+            if before.as_ref().map(|before| before.get(&name)) != Some(created) {
+                shared.namespace_deleted(name, created.copied(), now);
+            }
+        }
     }
 
     fn feed_state(&mut self, source: &Source) -> &mut FeedState {

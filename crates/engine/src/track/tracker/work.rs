@@ -13,6 +13,7 @@ use crate::track::subject::TrackedSubject;
 use ifo_api::Gvr;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Number of writes after which a batch is full. The changes of one subject are never split. So a
 /// batch can have more writes, by the writes for one subject.
@@ -41,7 +42,7 @@ impl Tracker {
     /// Returns true if a batch of writes is full, or if work is not finished. The caller should then
     /// take batches with [`Tracker::take_batch`] before it sends the next message.
     pub fn has_full_batch(&self) -> bool {
-        !self.pending.is_empty() || self.shared.write_count() >= FULL_BATCH
+        !self.pending.is_empty() || self.shared.writes.len() >= FULL_BATCH
     }
 
     /// Continues work that is not finished until a batch of writes is full. Returns the writes since
@@ -49,14 +50,45 @@ impl Tracker {
     /// all writes.
     pub fn take_batch(&mut self) -> Vec<Write> {
         self.continue_work(FULL_BATCH);
-        self.shared.take_writes()
+        std::mem::take(&mut self.shared.writes)
     }
 
     /// Finishes all work. Returns the writes since the last call, in the order in which they must be
     /// applied.
     pub fn take_changes(&mut self) -> Vec<Write> {
         self.continue_work(usize::MAX);
-        self.shared.take_writes()
+        std::mem::take(&mut self.shared.writes)
+    }
+
+    /// Handles all expired timers. As a result, operations complete or appear, states change, and
+    /// the tracker deletes retained operations.
+    pub fn expire(&mut self, now: ClockReading) {
+        loop {
+            let due = self.take_due(now.steady);
+            let is_last = due.is_empty();
+            self.step_these(now, due, SubjectAction::Refresh);
+            self.continue_work(FULL_BATCH);
+            // A refresh can set a timer that has already expired.
+            if is_last || !self.pending.is_empty() {
+                break;
+            }
+        }
+        self.update_room();
+    }
+
+    /// Removes the timers that have expired, and returns their subjects.
+    fn take_due(&mut self, now: Instant) -> Vec<Identity> {
+        let mut due = Vec::new();
+        while let Some((at, _)) = self.shared.timers.first()
+            && *at <= now
+            && let Some((_, identity)) = self.shared.timers.pop_first()
+        {
+            if let Some(tracked) = self.subjects.get_mut(&identity) {
+                tracked.timer = None;
+            }
+            due.push(identity);
+        }
+        due
     }
 
     /// Does the action on each subject for which `of` returns true.
@@ -87,7 +119,7 @@ impl Tracker {
     /// Continues work until there are `most` writes, or until all work is finished.
     pub(in crate::track) fn continue_work(&mut self, most: usize) {
         while let Some(mut work) = self.pending.pop_front() {
-            while self.shared.write_count() < most
+            while self.shared.writes.len() < most
                 && let Some(identity) = work.identities.next()
             {
                 self.step(&identity, work.now, |it, step| match &work.action {
