@@ -251,25 +251,14 @@ impl Tracker {
                 shared.delete(key);
             }
         }
-        let mut over = Vec::new();
         let mut runs = state.operations.into_iter().peekable();
         while let Some(((id, _), found)) = runs.next() {
             let next = runs.peek().filter(|((other, _), _)| *other == id);
             let next = next.map(|(_, next)| next.restored.operation.started());
             match found.restored.ended.or(next) {
-                Some(end) => over.push((end, found)),
+                Some(end) => self.resume_completed(found, end, now),
                 None => self.resume_in_flight(found),
             }
-        }
-        // The operations are sorted by their end. Operations that the previous leader deleted from
-        // the index come first. A retained operation is a completed operation that clients can
-        // still read. At most `max_count` operations are retained, so only the last `max_count`
-        // operations of `over` can be retained.
-        over.sort_by_key(|(end, found)| (found.source != FoundIn::Deleted, *end));
-        let max_count = self.shared.settings.retain.map_or(0, |it| it.max_count);
-        let surplus = over.len().saturating_sub(max_count);
-        for (index, (end, found)) in over.into_iter().enumerate() {
-            self.resume_completed(found, end, index >= surplus, now);
         }
         // The tracker can have received the namespaces before the operations.
         let namespaces = self.shared.namespaces.take().or(state.namespaces);
@@ -297,17 +286,10 @@ impl Tracker {
 
     /// Takes over a run that is over. There are two cases:
     ///
-    /// - The run was restored as completed. `end` is the end of the run. The run can be retained
-    ///   only if `may_be_retained` is true.
+    /// - The run was restored as completed. `end` is the end of the run.
     /// - The run was restored as in flight, but a later run exists. `end` is the start of the next
     ///   run. The run completes at this time, with the reason `Replaced`.
-    fn resume_completed(
-        &mut self,
-        found: FoundOperation,
-        end: Timestamp,
-        may_be_retained: bool,
-        now: ClockReading,
-    ) {
+    fn resume_completed(&mut self, found: FoundOperation, end: Timestamp, now: ClockReading) {
         let Restored {
             identity,
             subject,
@@ -328,7 +310,7 @@ impl Tracker {
         let key = operation.key();
         let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
-        let is_retained = may_be_retained && retained.insert(key.clone(), owner, times, now);
+        let is_retained = retained.insert(key.clone(), owner, times, now);
         let is_in_index = found.source == FoundIn::Index;
         // A custom resource can contain the end of an operation that the index has in flight. Clients
         // that watch operations must receive the end before the deletion. If the index contains the
