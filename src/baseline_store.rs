@@ -12,7 +12,7 @@
 
 use crate::telemetry::{Metrics, count};
 use ifo_client::error_text::chain;
-use ifo_engine::track::{Baselines, Message, SharedBaselines};
+use ifo_engine::track::{Message, SharedBaselines};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
@@ -124,10 +124,9 @@ impl BaselineStore {
             return Ok(());
         };
         let text = stored.data.and_then(|mut data| data.remove(DATA_KEY));
-        match text.as_deref().map(Baselines::decode) {
+        match text.map(|text| self.baselines.load(&text)) {
             Some(Ok(baselines)) => {
-                tracing::info!(baselines = baselines.count(), "baselines were read");
-                self.baselines.merge(baselines);
+                tracing::info!(baselines, "baselines were read");
                 if let Some(tracker) = self.tracker.upgrade() {
                     // `send` returns an error if the tracker has ended. Then the term is ending.
                     let _ = tracker.send(Message::BaselinesLoaded).await;

@@ -39,7 +39,7 @@ const MAX_BASELINES: usize = 1_000;
 /// `remove_surplus` removes first.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
-/// Version of the format of the text. [`Baselines::decode`] refuses a text with another version.
+/// Version of the format of the text. [`SharedBaselines::load`] refuses a text with another version.
 const FORMAT: u32 = 2;
 
 /// Identity of a baseline.
@@ -87,9 +87,6 @@ pub enum BaselinesError {
     /// The format has another version.
     #[error("format {0} is unknown, expected {FORMAT}")]
     Format(u32),
-    /// The server never writes such a text.
-    #[error("more than {MAX_ENCODED_BYTES} bytes or {MAX_BASELINES} baselines")]
-    TooLarge,
 }
 
 /// The JSON of all baselines.
@@ -110,7 +107,7 @@ struct StoredBaseline {
 
 /// The baselines of all operations.
 #[derive(Clone, Debug, Default)]
-pub struct Baselines {
+struct Baselines {
     all: BTreeMap<BaselineKey, Baseline>,
     /// True if a run was learned since the last call of [`SharedBaselines::encode_changed`].
     is_changed: bool,
@@ -162,11 +159,6 @@ impl Baseline {
 }
 
 impl Baselines {
-    /// Returns the number of baselines.
-    pub fn count(&self) -> usize {
-        self.all.len()
-    }
-
     /// Removes baselines until there are at most `most`. Baselines of single namespaces are removed
     /// first. Among these, the baseline whose last run is the oldest is removed first.
     fn remove_surplus(&mut self, most: usize) {
@@ -178,48 +170,6 @@ impl Baselines {
             };
             self.all.remove(&key);
         }
-    }
-
-    /// Returns the baselines as text, which [`Baselines::decode`] reads. The text has at most
-    /// [`MAX_ENCODED_BYTES`].
-    fn encode(mut self) -> String {
-        loop {
-            let all = self.all.clone().into_iter();
-            let stored = StoredBaselines {
-                format: FORMAT,
-                baselines: all
-                    .map(|(key, baseline)| StoredBaseline { key, baseline })
-                    .collect(),
-            };
-            let text = serde_json::to_string(&stored).expect("a list can always be encoded");
-            if text.len() <= MAX_ENCODED_BYTES {
-                return text;
-            }
-            self.remove_surplus(self.all.len() * MAX_ENCODED_BYTES / text.len());
-        }
-    }
-
-    /// Decodes the text of [`SharedBaselines::encode`].
-    pub fn decode(text: &str) -> Result<Self, BaselinesError> {
-        if text.len() > MAX_ENCODED_BYTES {
-            return Err(BaselinesError::TooLarge);
-        }
-        let stored: StoredBaselines = serde_json::from_str(text)?;
-        if stored.baselines.len() > MAX_BASELINES {
-            return Err(BaselinesError::TooLarge);
-        }
-        if stored.format != FORMAT {
-            return Err(BaselinesError::Format(stored.format));
-        }
-        let all = stored.baselines.into_iter().map(|mut stored| {
-            // Limits the number of runs, and computes the usual duration.
-            stored.baseline.learn([], stored.baseline.last_run);
-            (stored.key, stored.baseline)
-        });
-        Ok(Self {
-            all: all.collect(),
-            is_changed: false,
-        })
     }
 }
 
@@ -277,30 +227,39 @@ impl SharedBaselines {
             .or_else(|| of(None))
     }
 
-    /// Adds the runs of `stored`, which are older than the known runs. If two baselines have the
-    /// same identity but different timing hashes, they belong to different versions of the rule and
-    /// cannot be merged. In this case, the baseline whose last run is newer stays.
+    /// Adds the runs in a text of [`SharedBaselines::encode`], which are older than the known runs.
+    /// Returns the number of baselines in the text. If two baselines have the same identity but
+    /// different timing hashes, they belong to different versions of the rule and cannot be merged. In
+    /// this case, the baseline whose last run is newer stays.
     ///
     /// The caller must then send [`Message::BaselinesLoaded`](super::Message::BaselinesLoaded).
-    pub fn merge(&self, stored: Baselines) {
+    pub fn load(&self, text: &str) -> Result<usize, BaselinesError> {
+        let stored: StoredBaselines = serde_json::from_str(text)?;
+        if stored.format != FORMAT {
+            return Err(BaselinesError::Format(stored.format));
+        }
+        let count = stored.baselines.len();
         let mut baselines = self.lock();
-        for (key, mut theirs) in stored.all {
+        for StoredBaseline { key, mut baseline } in stored.baselines {
+            // Limits the number of runs, and computes the usual duration.
+            baseline.learn([], baseline.last_run);
             match baselines.all.entry(key) {
                 Entry::Vacant(entry) => {
-                    entry.insert(theirs);
+                    entry.insert(baseline);
                 }
                 Entry::Occupied(mut entry) => {
                     let own = entry.get_mut();
-                    if own.rule_hash == theirs.rule_hash {
-                        theirs.learn(own.durations.iter().copied(), own.last_run);
-                        *own = theirs;
-                    } else if own.last_run < theirs.last_run {
-                        *own = theirs;
+                    if own.rule_hash == baseline.rule_hash {
+                        baseline.learn(own.durations.iter().copied(), own.last_run);
+                        *own = baseline;
+                    } else if own.last_run < baseline.last_run {
+                        *own = baseline;
                     }
                 }
             }
         }
         baselines.remove_surplus(MAX_BASELINES);
+        Ok(count)
     }
 
     /// Returns the baselines as text if a run was learned since the last call. Otherwise returns
@@ -310,9 +269,25 @@ impl SharedBaselines {
         is_changed.then(|| self.encode())
     }
 
-    /// Returns the baselines as text, which [`Baselines::decode`] reads.
+    /// Returns the baselines as text, which [`SharedBaselines::load`] reads. The text has at most
+    /// [`MAX_ENCODED_BYTES`].
     pub fn encode(&self) -> String {
-        self.lock().clone().encode()
+        let mut baselines = self.lock().clone();
+        loop {
+            let all = baselines.all.clone().into_iter();
+            let stored = StoredBaselines {
+                format: FORMAT,
+                baselines: all
+                    .map(|(key, baseline)| StoredBaseline { key, baseline })
+                    .collect(),
+            };
+            let text = serde_json::to_string(&stored).expect("a list can always be encoded");
+            if text.len() <= MAX_ENCODED_BYTES {
+                return text;
+            }
+            let most = baselines.all.len() * MAX_ENCODED_BYTES / text.len();
+            baselines.remove_surplus(most);
+        }
     }
 
     /// Removes all baselines.

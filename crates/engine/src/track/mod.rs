@@ -21,9 +21,7 @@ mod takeover;
 mod tests;
 mod tracker;
 
-pub use baselines::{
-    Baselines, BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration,
-};
+pub use baselines::{BaselinesError, MAX_ENCODED_BYTES, RunKind, SharedBaselines, UsualDuration};
 use ifo_api::Text;
 pub use operation_limits::{MAX_OPERATIONS, MAX_OPERATIONS_OF_RULE_SET, OperationBounds};
 pub use retained::Retention;
@@ -90,7 +88,7 @@ pub enum Message {
     /// [`Message::Rules`]. The rule sets in this message have no rule book. Each other rule set is
     /// in a rule book.
     AllRuleBooksSent(Arc<RuleSetsWithoutBook>),
-    /// Stored runs were added to the baselines ([`SharedBaselines::merge`]), so that operations in
+    /// Stored runs were added to the baselines ([`SharedBaselines::load`]), so that operations in
     /// flight can be overdue now.
     BaselinesLoaded,
     /// The namespaces or nodes that exist now. The tracker deletes the retained completed operations

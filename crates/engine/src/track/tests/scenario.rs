@@ -193,8 +193,8 @@ impl Run {
             "restart" | "takeover" => self.change_leader(word, rest),
             "runs" => self.complete_runs(rest),
             "baselines" => {
-                let stored = Baselines::decode(&self.baselines).expect("they were encoded");
-                self.fixture.tracker.shared.baselines.merge(stored);
+                let known = &self.fixture.tracker.shared.baselines;
+                known.load(&self.baselines).expect("they were encoded");
                 self.fixture.send(Message::BaselinesLoaded);
             }
             "until" => return Some(self.wait_until(rest)),
