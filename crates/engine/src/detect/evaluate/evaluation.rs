@@ -1,6 +1,7 @@
 //! The results of rules on one object.
 
 use super::values::RuleValues;
+use crate::Meter;
 use crate::detect::Subject;
 use crate::rules::{EvaluationFailure, RuleSet};
 use ifo_api::Text;
@@ -64,9 +65,10 @@ impl Evaluation {
             + messages.chain(outcomes).sum::<usize>()
     }
 
-    /// Records that no rule of a rule set was evaluated.
-    pub(super) fn skip(&mut self, rule_set: &Arc<RuleSet>) {
+    /// Records that no rule of a rule set was evaluated. All its operations are then unknown.
+    pub(super) fn skip(&mut self, rule_set: &Arc<RuleSet>, meter: &dyn Meter) {
         for rule in &rule_set.rules {
+            meter.evaluation_failed(&rule_set.name, &rule.operation);
             self.findings.push(Finding {
                 rule_set: rule_set.clone(),
                 operation: rule.operation.clone(),

@@ -82,16 +82,6 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Reports all operations of a throttled rule set as unknown, and evaluates no rule. A rule set
-    /// is throttled if its evaluations take too much time. No failure is stored, because the status of the rule set already reports the throttling.
-    pub(super) fn skip_rule_set(&mut self, rule_set: &'s Arc<RuleSet>) {
-        for rule in &rule_set.rules {
-            self.meter
-                .evaluation_failed(&rule_set.name, &rule.operation);
-        }
-        self.evaluation.skip(rule_set);
-    }
-
     /// Evaluates a rule with `forEach` on each element. If the key of an element is unknown, or if
     /// there are too many elements, the result of all elements that were not evaluated is unknown.
     fn evaluate_items(

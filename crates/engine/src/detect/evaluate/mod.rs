@@ -53,18 +53,16 @@ pub(super) fn evaluate_within(
     budgets: &mut RuleSetBudgets,
 ) -> Result<Evaluation, MissingName> {
     let metadata = doc.root().get("metadata").ok_or(MissingName)?;
-    let namespace = metadata
-        .get("namespace")
-        .and_then(Node::as_str)
-        .filter(|text| !text.is_empty());
-    let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace);
-    let covering = book.rule_sets.iter().filter(covers).count();
-    let mut object_budget = budgets.begin_object(covering);
+    let subject = Subject::read(metadata, book)?;
+    let namespace = subject.reference.namespace.clone();
+    let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace.as_deref());
+    let covering = book.rule_sets.iter().filter(covers);
+    let mut object_budget = budgets.begin_object(covering.clone().count());
     let mut budget = Budget { left: 0 };
     let mut evaluator = ObjectEvaluator {
         scope: EvaluationScope::new(doc, now, &mut budget),
         evaluation: Evaluation {
-            subject: Subject::read(metadata, book)?,
+            subject,
             changed: newest_managed(metadata),
             ..Evaluation::default()
         },
@@ -73,10 +71,7 @@ pub(super) fn evaluate_within(
         computed_outcomes: 0,
         messages: HashSet::new(),
     };
-    for rule_set in &book.rule_sets {
-        if !rule_set.covers(namespace) {
-            continue;
-        }
+    for rule_set in covering {
         rule_set.activity.evaluated(now);
         let selector = rule_set.selector.as_ref();
         if selector.is_some_and(|selector| !selector.matches(&labels_of(metadata))) {
@@ -89,7 +84,8 @@ pub(super) fn evaluate_within(
                 evaluator.evaluation.time_dependent.push(rule_set.clone());
             }
         } else {
-            evaluator.skip_rule_set(rule_set);
+            // No failure is stored, because the status of the rule set already reports the throttling.
+            evaluator.evaluation.skip(rule_set, meter);
             evaluator.evaluation.time_dependent.push(rule_set.clone());
         }
         object_budget.charge(rule_set);
@@ -134,14 +130,11 @@ pub(super) fn undecodable(
             what: "the object".to_owned(),
             error: error.clone(),
         };
-        for rule in &rule_set.rules {
-            meter.evaluation_failed(&rule_set.name, &rule.operation);
-        }
         let failed = (rule_set.name.clone(), failure.clone());
         evaluation.failures.push(failed);
         rule_set.activity.detection_failed(failure.clone());
         rule_set.activity.failed(failure);
-        evaluation.skip(rule_set);
+        evaluation.skip(rule_set, meter);
     }
     evaluation.subject = subject;
     evaluation
