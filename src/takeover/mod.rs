@@ -44,14 +44,10 @@ const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 /// Reads what the leader takes over. If custom resources cannot be read, the initial state lacks their
 /// operations. If such an operation is still in flight, the leader detects it again later. `store` has
 /// the custom resources. It is None if persistence mode is off. `namespaces` receives the namespaces.
+/// `reader` reads the leader's own index.
 ///
 /// Also returns true if all custom resources were restored, except those of deleted namespaces and
 /// invalid ones. Returns false if persistence mode is off.
-///
-/// `reader` reads the leader's own index. If an entry that was deleted recently is a completed
-/// operation, the tracker remembers its start and end. The name of an operation depends on the second of
-/// its start. If a new run starts in the same second as the previous run, the tracker uses the next
-/// second for the new run.
 pub async fn take_over(
     store: Option<&dyn Store>,
     reader: &IndexReader,
@@ -62,7 +58,6 @@ pub async fn take_over(
     // changes the operations in the index, and it receives the entries before its first change.
     let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
-    let deleted = reader.deleted();
     let limit = match store {
         Some(_) => CUSTOM_RESOURCES_TIMEOUT,
         None => NAMESPACES_TIMEOUT,
@@ -82,11 +77,6 @@ pub async fn take_over(
         state.add_index_object(&engine_key(entry.key()), entry.object(), clock::reading());
     }
     let indexed = state.count();
-    for entry in deleted {
-        consume_budget().await;
-        state.add_deleted_object(entry.object(), clock::reading());
-    }
-    let count_before_custom_resources = state.count();
     if let Some(store) = store {
         let reading = custom_resources(store, &mut state);
         let read = timeout(CUSTOM_RESOURCES_TIMEOUT, reading).await;
@@ -98,7 +88,7 @@ pub async fn take_over(
             );
         }
     }
-    let restored = state.count() - count_before_custom_resources;
+    let restored = state.count() - indexed;
     tracing::info!(
         indexed,
         restored,

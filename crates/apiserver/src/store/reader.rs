@@ -232,10 +232,4 @@ impl<M: Model> Reader<M> {
     pub fn ring_age(&self) -> Duration {
         self.shared().objects().ring.age(clock::steady())
     }
-
-    /// Returns the deleted objects whose deletions are still in the ring buffer, as they were
-    /// before the deletion.
-    pub fn deleted(&self) -> Vec<Arc<Entry<M>>> {
-        self.shared().objects().ring.deleted()
-    }
 }

@@ -140,15 +140,6 @@ impl<M: Model> Ring<M> {
         Ok(old.filter(wanted).cloned().collect())
     }
 
-    /// Returns the objects that the changes in the ring have deleted.
-    pub(super) fn deleted(&self) -> Vec<Arc<Entry<M>>> {
-        let changes = self.slots.iter().map(|slot| &slot.change);
-        let deletions = changes.filter(|change| change.after.is_none());
-        deletions
-            .filter_map(|change| change.before.clone())
-            .collect()
-    }
-
     /// Succeeds if a list or a cursor can start at `rv`. `rv` must be the version of a change in
     /// the ring, or the oldest version that can be read.
     pub(super) fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {

@@ -46,30 +46,13 @@ pub struct InitialState {
     namespaces: Option<Arc<Namespaces>>,
     /// Operations by identity and start, in seconds since 1970. These two values determine the name
     /// and the UID of an operation.
-    operations: BTreeMap<(OperationId, i64), FoundOperation>,
+    operations: BTreeMap<(OperationId, i64), Restored>,
     /// Records in the index. A record is an object with the result of one completed operation.
     records: Vec<(Key, Arc<OperationRecord>)>,
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
     /// Number of operations that are only in a custom resource.
     pub(super) custom_resource_count: usize,
-}
-
-#[derive(Debug)]
-struct FoundOperation {
-    restored: Restored,
-    source: FoundIn,
-}
-
-/// The place where an operation was found.
-#[derive(Debug, PartialEq)]
-enum FoundIn {
-    /// The index contains the operation.
-    Index,
-    /// The index contained the completed operation, and the previous leader deleted it.
-    Deleted,
-    /// Only a custom resource contains the operation.
-    CustomResource,
 }
 
 impl InitialState {
@@ -108,7 +91,7 @@ impl InitialState {
             Some(restored)
                 if restored.ended.is_none() || !self.is_from_deleted_namespace(&restored) =>
             {
-                self.insert(restored, FoundIn::Index);
+                self.insert(restored);
             }
             _ => {
                 tracing::warn!(namespace = %key.namespace, name = %key.name,
@@ -118,23 +101,9 @@ impl InitialState {
         }
     }
 
-    /// Adds a completed operation that the previous leader deleted from the index. If a custom
-    /// resource of the operation still exists, [`Self::add_custom_resource`] ignores it.
-    ///
-    /// The tracker remembers only the start and the end of the operation, so that names stay
-    /// unique. The name of an operation depends on its start in whole seconds. If a new run starts
-    /// in the same second, the new run must get another name.
-    pub fn add_deleted_object(&mut self, object: &Object, now: ClockReading) {
-        let operation = object.operation();
-        let restored = operation.and_then(|operation| Restored::from_index(operation, now));
-        if let Some(restored) = restored.filter(|it| it.ended.is_some()) {
-            self.insert(restored, FoundIn::Deleted);
-        }
-    }
-
-    /// Adds the operation of a custom resource. The caller must first add all objects of the index
-    /// and all deleted objects. A custom resource with values that `ifo-apiserver` never writes is
-    /// logged and ignored. A custom resource of a deleted namespace is ignored, too.
+    /// Adds the operation of a custom resource. The caller must first add all objects of the index. A
+    /// custom resource with values that `ifo-apiserver` never writes is logged and ignored. A custom
+    /// resource of a deleted namespace is ignored, too.
     ///
     /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
     /// nothing and returns false. The caller then stops reading.
@@ -151,7 +120,7 @@ impl InitialState {
                 if self.namespaces.is_none()
                     && restored.ended.is_some()
                     && restored.subject.reference.namespace.is_some() => {}
-            Ok(restored) => self.insert(restored, FoundIn::CustomResource),
+            Ok(restored) => self.insert(restored),
             Err(error) => {
                 let name: String = name.chars().take(253).collect();
                 tracing::warn!(name, %error, "an operation is not restored");
@@ -160,22 +129,25 @@ impl InitialState {
         true
     }
 
-    fn insert(&mut self, restored: Restored, source: FoundIn) {
+    fn insert(&mut self, restored: Restored) {
         let operation = &restored.operation;
         let id = (restored.identity.clone(), operation.what.clone());
         match self.operations.entry((id, operation.started().as_second())) {
             Entry::Vacant(entry) => {
-                self.custom_resource_count += usize::from(source == FoundIn::CustomResource);
-                entry.insert(FoundOperation { restored, source });
+                self.custom_resource_count += usize::from(!restored.is_in_index);
+                entry.insert(restored);
             }
-            Entry::Occupied(_) if source == FoundIn::Index => {
+            Entry::Occupied(_) if restored.is_in_index => {
                 self.rejected.push(restored.operation.key());
             }
             Entry::Occupied(mut entry) => {
-                let found = &mut entry.get_mut().restored;
-                let is_end = restored.ended.is_some() && found.ended.is_none();
-                if source == FoundIn::CustomResource && is_end {
-                    *found = restored;
+                let found = entry.get_mut();
+                if restored.ended.is_some() && found.ended.is_none() {
+                    let is_in_index = found.is_in_index;
+                    *found = Restored {
+                        is_in_index,
+                        ..restored
+                    };
                 }
             }
         }
@@ -230,8 +202,8 @@ impl Tracker {
         // The tracker must know the deleted namespaces before it takes over the operations: if an
         // operation in a deleted namespace completes later, the tracker deletes it at once.
         for found in state.operations.values() {
-            if let Some(name) = &found.restored.subject.reference.namespace
-                && state.is_from_deleted_namespace(&found.restored)
+            if let Some(name) = &found.subject.reference.namespace
+                && state.is_from_deleted_namespace(found)
             {
                 let namespaces = state.namespaces.as_ref();
                 let recreated = namespaces.and_then(|all| all.get(name).copied());
@@ -254,8 +226,8 @@ impl Tracker {
         let mut runs = state.operations.into_iter().peekable();
         while let Some(((id, _), found)) = runs.next() {
             let next = runs.peek().filter(|((other, _), _)| *other == id);
-            let next = next.map(|(_, next)| next.restored.operation.started());
-            match found.restored.ended.or(next) {
+            let next = next.map(|(_, next)| next.operation.started());
+            match found.ended.or(next) {
                 Some(end) => self.resume_completed(found, end, now),
                 None => self.resume_in_flight(found),
             }
@@ -267,13 +239,13 @@ impl Tracker {
         }
     }
 
-    fn resume_in_flight(&mut self, found: FoundOperation) {
+    fn resume_in_flight(&mut self, found: Restored) {
         let Restored {
             identity,
             subject,
             operation,
             ..
-        } = found.restored;
+        } = found;
         let tracked = self
             .subjects
             .entry(identity.clone())
@@ -289,13 +261,14 @@ impl Tracker {
     /// - The run was restored as completed. `end` is the end of the run.
     /// - The run was restored as in flight, but a later run exists. `end` is the start of the next
     ///   run. The run completes at this time, with the reason `Replaced`.
-    fn resume_completed(&mut self, found: FoundOperation, end: Timestamp, now: ClockReading) {
+    fn resume_completed(&mut self, found: Restored, end: Timestamp, now: ClockReading) {
         let Restored {
             identity,
             subject,
             mut operation,
             ended,
-        } = found.restored;
+            is_in_index,
+        } = found;
         if ended.is_none() {
             let then = now.back_at(end);
             let end = (&End::Replaced, &self.books);
@@ -304,14 +277,10 @@ impl Tracker {
             return;
         }
         self.shared.remember_end(&identity, &operation, end, now);
-        if found.source == FoundIn::Deleted {
-            return;
-        }
         let key = operation.key();
         let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
         let is_retained = retained.insert(key.clone(), owner, times, now);
-        let is_in_index = found.source == FoundIn::Index;
         // A custom resource can contain the end of an operation that the index has in flight. Clients
         // that watch operations must receive the end before the deletion. If the index contains the
         // same object, it ignores the write.

@@ -54,6 +54,8 @@ pub struct Restored {
     pub operation: Operation,
     /// Time of the end. None for an operation in flight.
     pub ended: Option<Timestamp>,
+    /// True if the index contains the operation. False if only a custom resource contains it.
+    pub is_in_index: bool,
 }
 
 impl Restored {
@@ -87,6 +89,7 @@ impl Restored {
         }
         metadata.namespace = key.namespace;
         metadata.resource_version = None;
+        restored.is_in_index = false;
         // The server computes the labels again, because users may have edited them.
         operation.show_subject(subject, operation.object.status.state);
         Ok(restored)
@@ -147,6 +150,7 @@ impl Restored {
             subject,
             operation,
             ended,
+            is_in_index: true,
         })
     }
 }

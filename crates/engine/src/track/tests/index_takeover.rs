@@ -285,60 +285,28 @@ fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
 
 #[test]
 fn another_run_within_the_same_second_gets_another_name() {
-    for retain in [Some(RETENTION), None] {
-        let without_debounce = || TrackerSettings {
-            debounce: Duration::ZERO,
-            ..settings(retain)
-        };
-        let mut before = fixture_with(without_debounce());
-        let changed = before.now.wall;
-        let run = |what: &[&str]| changed_at(changed, json!({ "ops": what }));
-        before.apply_object(run(&["Migrating"]));
-        let first = before.only_operation();
-        before.apply_object(run(&[]));
-        let deleted: Vec<Object> = before
-            .changes
-            .iter()
-            .filter(|(sign, _)| *sign == '-')
-            .map(|(_, object)| object.clone())
-            .collect();
-        assert_eq!(deleted.len(), usize::from(retain.is_none()));
-        let mut fixture = before.taken_over_with(without_debounce(), SECOND, |state, now| {
-            for object in &deleted {
-                state.add_deleted_object(object, now);
-            }
-        });
-        assert_eq!(fixture.objects, before.objects);
-        fixture.set_rules(&RULES);
-        fixture.send_event(FeedEvent::Reset);
-        fixture.apply_object(run(&["Migrating"]));
-        let shown = fixture.shown();
-        let second = shown.iter().find(|it| it.status.phase == Phase::Active);
-        let start = |it: &InFlightOperation| it.metadata.creation_timestamp;
-        assert_ne!(second.map(identity), Some(identity(&first)));
-        let next = start(&first).0 + SECOND;
-        let second = second.expect("the operation must be shown");
-        assert_eq!(start(second).0, next);
-    }
-}
-
-#[test]
-fn a_custom_resource_does_not_restore_an_operation_that_was_deleted_from_the_index() {
-    let before = world_with_completed();
-    let json = before
-        .objects
-        .values()
-        .next()
-        .expect("the index has one object")
-        .clone();
-    let custom_resource = before.only_operation();
-    let mut empty = fixture();
-    empty.now.wall = before.now.wall;
-    let fixture = empty.taken_over_with(retaining(), SECOND, |state, now| {
-        state.add_deleted_object(&json, now);
-        assert!(state.add_custom_resource(custom_resource, now));
-    });
-    assert!(fixture.objects.is_empty());
+    let without_debounce = || TrackerSettings {
+        debounce: Duration::ZERO,
+        ..retaining()
+    };
+    let mut before = fixture_with(without_debounce());
+    let changed = before.now.wall;
+    let run = |what: &[&str]| changed_at(changed, json!({ "ops": what }));
+    before.apply_object(run(&["Migrating"]));
+    let first = before.only_operation();
+    before.apply_object(run(&[]));
+    let mut fixture = before.taken_over_with(without_debounce(), SECOND, |_, _| {});
+    assert_eq!(fixture.objects, before.objects);
+    fixture.set_rules(&RULES);
+    fixture.send_event(FeedEvent::Reset);
+    fixture.apply_object(run(&["Migrating"]));
+    let shown = fixture.shown();
+    let second = shown.iter().find(|it| it.status.phase == Phase::Active);
+    let start = |it: &InFlightOperation| it.metadata.creation_timestamp;
+    assert_ne!(second.map(identity), Some(identity(&first)));
+    let next = start(&first).0 + SECOND;
+    let second = second.expect("the operation must be shown");
+    assert_eq!(start(second).0, next);
 }
 
 #[test]
