@@ -14,7 +14,7 @@ use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::ruleset::AGGREGATE_LABEL;
 use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
-use ifo_engine::detect::{Detector, EvaluatedObject, FeedEvent, StoredBytes, Subject};
+use ifo_engine::detect::{CheckedEvent, Detector, EvaluatedObject, FeedEvent, StoredBytes};
 use ifo_engine::rules::{EvaluationTime, FeedLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
 use ifo_observe::{Feed, GapReason, ObjectNames, Raw};
@@ -145,7 +145,7 @@ impl FeedTask {
                             is_resyncing = true;
                             let now = clock::reading();
                             self.lag.reevaluation.begin(now.steady);
-                            self.detector.begin_resync(now);
+                            self.detector.begin_resync();
                         }
                     }
                 }
@@ -222,10 +222,10 @@ impl FeedTask {
             }
             Raw::Deleted(object) => {
                 self.events_read.inc();
-                let vanished = self.detector.deleted(&object);
+                let deleted = self.detector.deleted(&object, now);
                 drop(object);
-                match vanished {
-                    Some(it) => self.process_missing(it.subject, it.may_exist, now).await,
+                match deleted {
+                    Some(deleted) => self.send_checked(deleted, now).await,
                     None => Some(()),
                 }
             }
@@ -235,7 +235,8 @@ impl FeedTask {
                 self.was_synced = true;
                 self.is_relisting = false;
                 self.set_state("watching");
-                self.process_synced(now).await?;
+                let synced = self.detector.synced();
+                self.send_checked(synced, now).await?;
                 self.flush().await?;
                 self.report_state(None).await
             }
@@ -284,46 +285,27 @@ impl FeedTask {
         self.flush().await
     }
 
-    /// Processes the end of a list, or the end of an interruption of the watch.
-    ///
-    /// A subject is an object that an operation is about. If the feed has a label selector, the
-    /// tracker returns the subjects that are missing in the list. A missing subject was deleted, or
-    /// its labels no longer match. So the task asks the cluster if the subject still exists.
-    async fn process_synced(&mut self, now: ClockReading) -> Option<()> {
-        let (event, missing) = self.detector.synced();
+    /// Sends an event that can report missing subjects. A subject is an object that an operation is
+    /// about. If the feed has a label selector, a missing subject was deleted, or its labels no longer
+    /// match. So the task asks the cluster if the subject still exists.
+    async fn send_checked(&self, (event, missing): CheckedEvent, now: ClockReading) -> Option<()> {
         self.send(event).await?;
         let Some(missing) = missing else {
             return Some(());
         };
-        // Subjects can be missing only in a list. After an interruption without a new list, the
-        // tracker closes the channel without an answer.
+        // If no subject is missing, the tracker closes the channel without an answer.
         for subject in missing.await.unwrap_or_default() {
-            self.process_missing(subject, true, now).await?;
+            let names = ObjectNames {
+                namespace: subject.reference.namespace.as_deref(),
+                name: &subject.reference.name,
+                uid: subject.reference.uid.as_deref(),
+            };
+            let feed = &self.supervisor.feed;
+            let exists = feed.exists(&self.source.target, names).await;
+            self.send(self.detector.vanished(subject, exists, now))
+                .await?;
         }
         Some(())
-    }
-
-    /// Processes an object that the feed reported as deleted, or that is missing in a list. If
-    /// `may_exist` is true, this method first asks the cluster if the object still exists.
-    async fn process_missing(
-        &self,
-        subject: Subject,
-        may_exist: bool,
-        now: ClockReading,
-    ) -> Option<()> {
-        let names = ObjectNames {
-            namespace: subject.reference.namespace.as_deref(),
-            name: &subject.reference.name,
-            uid: subject.reference.uid.as_deref(),
-        };
-        let exists = may_exist
-            && self
-                .supervisor
-                .feed
-                .exists(&self.source.target, names)
-                .await;
-        self.send(self.detector.vanished(subject, exists, now))
-            .await
     }
 
     async fn send(&self, event: FeedEvent) -> Option<()> {

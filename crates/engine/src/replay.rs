@@ -155,11 +155,15 @@ impl<O: ReplayObserver> Replay<O> {
         };
         let feed = &mut self.feeds[feed_index];
         if feed.selects(object.json)
-            && let Some(vanished) = feed.detector.deleted(object.json)
+            && let Some((event, missing)) = feed.detector.deleted(object.json, self.now)
         {
-            let exists = exists && vanished.may_exist;
-            let event = feed.detector.vanished(vanished.subject, exists, self.now);
             self.send_to_tracker(feed_index, event);
+            let missing = missing.and_then(|mut missing| missing.try_recv().ok());
+            for subject in missing.unwrap_or_default() {
+                let detector = &self.feeds[feed_index].detector;
+                let event = detector.vanished(subject, exists, self.now);
+                self.send_to_tracker(feed_index, event);
+            }
         }
     }
 
@@ -170,7 +174,7 @@ impl<O: ReplayObserver> Replay<O> {
 
     fn reevaluate_due_objects(&mut self) {
         for feed_index in 0..self.feeds.len() {
-            self.feeds[feed_index].detector.begin_resync(self.now);
+            self.feeds[feed_index].detector.begin_resync();
             while let Some(found) = self.feeds[feed_index].detector.reevaluate_next(self.now) {
                 self.handle_evaluation(feed_index, Some(found));
             }

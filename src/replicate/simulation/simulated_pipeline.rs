@@ -358,7 +358,6 @@ fn applied(detector: &mut Detector, object: &Value) -> Option<FeedEvent> {
 }
 
 fn deleted(detector: &mut Detector, object: &Value) -> FeedEvent {
-    let vanished = detector.deleted(object.to_string().as_bytes());
-    let subject = vanished.expect("the object has a name").subject;
-    detector.vanished(subject, false, clock::reading())
+    let deleted = detector.deleted(object.to_string().as_bytes(), clock::reading());
+    deleted.expect("the object has a name").0
 }

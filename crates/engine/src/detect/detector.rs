@@ -5,50 +5,28 @@
 use super::evaluate::{self, RuleSetBudgets};
 use super::stored_objects::{StoredBytes, StoredObjects};
 use super::unknown::UnknownObjects;
-use super::{Evaluation, FeedEvent, Subject};
+use super::{Evaluation, FeedEvent, MissingSubjects, Subject};
 use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_cel::Doc;
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-
-/// Shortest time for which the detector remembers an object after the last detection on the object.
-/// If a rule of the rule book has a longer debounce period, the detector remembers the object for
-/// this longer period.
-///
-/// While the detector remembers the object, an operation on the object can still be in flight. So
-/// the detector does two things:
-///
-/// - If the rule book has `outcome` expressions, the detector still sends evaluations without a
-///   detection to the tracker. Such an evaluation can contain the outcome of the operation.
-/// - If the rule book has a label selector and the watch reports the object as deleted, the
-///   detector sets [`VanishedObject::may_exist`].
-const MIN_SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
 #[derive(Debug)]
 pub struct Detector {
     book: Arc<RuleBook>,
     meter: Arc<dyn Meter>,
-    /// True if the rule book has `outcome` expressions or a label selector. Then objects stay in
-    /// `recently_detected` for `settling_period` after their last detection.
-    remembers_detections: bool,
-    /// Time for which the detector remembers an object after the last detection on the object.
-    settling_period: Duration,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
     /// Objects, by identity, whose last evaluation detected an operation, or had a rule that failed
-    /// or was skipped. If `remembers_detections` is true, objects stay in the map for
-    /// `settling_period` longer.
-    /// Outside of a list, an evaluation without a detection is sent to the tracker only if its
-    /// object is in this map.
-    /// The value is the time since which no operation has been detected on the object and no rule
-    /// has failed. None while an operation is detected or a rule fails.
-    recently_detected: HashMap<Text, Option<Instant>>,
+    /// or was skipped. Outside of a list, an evaluation without any result is sent to the tracker only
+    /// if its object is in this set.
+    detected: HashSet<Text>,
     /// The objects that must be evaluated again as time passes.
     stored: StoredObjects,
     /// The position in `stored` after which the current resync continues. None without a resync.
@@ -58,6 +36,11 @@ pub struct Detector {
     /// Objects for which it is unknown whether an operation is in flight.
     unknown: UnknownObjects,
 }
+
+/// A message for the tracker that can report missing objects. If the feed has a label selector, the
+/// second value receives those with operations. The caller must find out for each whether the object
+/// still exists, and then send the message of [`Detector::vanished`].
+pub type CheckedEvent = (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>);
 
 /// The result of an evaluation, with a flag that says if the tracker needs the result.
 #[derive(Debug)]
@@ -79,27 +62,13 @@ impl EvaluatedObject {
     }
 }
 
-/// An object that the watch reported as deleted.
-#[derive(Debug)]
-pub struct VanishedObject {
-    /// Identity of the object.
-    pub subject: Subject,
-    /// True if the caller must find out whether the object still exists, before it calls
-    /// [`Detector::vanished`]. A watch with a label selector also reports `DELETED` when the labels
-    /// of an object no longer match. False if the feed has no label selector, or if the object has
-    /// no recent detection.
-    pub may_exist: bool,
-}
-
 impl Detector {
     /// Creates a detector. The caller must first pass a list of all objects: call
     /// [`Detector::reset`], then [`Detector::applied`] for each object, then [`Detector::synced`].
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
         Self {
-            remembers_detections: book.asks_for_outcomes() || book.selector().is_some(),
-            settling_period: book.longest_debounce().max(MIN_SETTLING_PERIOD),
             listing: true,
-            recently_detected: HashMap::new(),
+            detected: HashSet::new(),
             stored: StoredObjects::default(),
             resync_position: None,
             budgets: RuleSetBudgets::default(),
@@ -144,7 +113,7 @@ impl Detector {
     /// Handles the beginning of a list of all objects. Returns the message for the tracker.
     pub fn reset(&mut self) -> FeedEvent {
         self.listing = true;
-        self.recently_detected.clear();
+        self.detected.clear();
         self.stored.begin_list();
         self.resync_position = None;
         self.unknown.begin_list();
@@ -153,16 +122,16 @@ impl Detector {
 
     /// Handles the end of a list. The caller also calls this method when an interrupted watch
     /// continues without a new list. Returns the message for the tracker.
-    ///
-    /// If the feed has a label selector, also returns a channel. On this channel, the tracker sends
-    /// the subjects (objects with operations) that are missing in the list. The caller must find
-    /// out for each subject whether the object still exists, and then call [`Detector::vanished`].
-    pub fn synced(&mut self) -> (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>) {
+    pub fn synced(&mut self) -> CheckedEvent {
         self.listing = false;
         self.unknown.synced();
-        let channel = self.book.selector().map(|_| oneshot::channel());
-        let (missing, receiver) = channel.unzip();
+        let (missing, receiver) = self.missing_subjects();
         (FeedEvent::Synced { missing }, receiver)
+    }
+
+    fn missing_subjects(&self) -> (MissingSubjects, Option<oneshot::Receiver<Vec<Subject>>>) {
+        let channel = self.book.selector().map(|_| oneshot::channel());
+        channel.unzip()
     }
 
     /// Ends the gaps of detections that are no longer unknown. The caller must first send the results
@@ -196,46 +165,47 @@ impl Detector {
         }
     }
 
-    /// Handles a `DELETED` event. `json` is the last state of the object. Returns None if `json` does
-    /// not contain the identity.
-    pub fn deleted(&mut self, json: &[u8]) -> Option<VanishedObject> {
+    /// Handles a `DELETED` event. `json` is the last state of the object. Returns the message for the
+    /// tracker, or None if `json` does not contain the identity.
+    pub fn deleted(&mut self, json: &[u8], now: ClockReading) -> Option<CheckedEvent> {
         let Some(subject) = Subject::identify(json, &self.book) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");
             return None;
         };
         let identity = subject.identity(&self.book.target);
-        let was_detected = self.recently_detected.remove(&identity).is_some();
+        self.detected.remove(&identity);
         self.stored.remove(&identity);
         self.unknown.remove(&identity);
-        Some(VanishedObject {
+        let (missing, receiver) = self.missing_subjects();
+        let read = now.steady;
+        let event = FeedEvent::Deleted {
             subject,
-            // An object stays in `recently_detected` as long as an operation on it can be in
-            // flight. It also stays there if its last evaluation failed or was skipped. So if the
-            // object was not in the map, no operation on it is in flight. Then the caller need not
-            // find out whether the object still exists.
-            may_exist: was_detected && self.book.selector().is_some(),
-        })
+            read,
+            missing,
+        };
+        Some((event, receiver))
     }
 
-    /// Returns the message for an object that the watch no longer reports. If `exists` is true, the
-    /// labels of the object no longer match the label selector. Otherwise the object was deleted.
+    /// Returns the message for a missing subject. If `exists` is true, the labels of the object no
+    /// longer match the label selector. Otherwise the object was deleted.
     pub fn vanished(&self, subject: Subject, exists: bool, now: ClockReading) -> FeedEvent {
         let read = now.steady;
         if exists {
             let evaluation = Box::new(evaluate::unselected(&self.book, subject));
             FeedEvent::Evaluated { evaluation, read }
         } else {
-            FeedEvent::Deleted { subject, read }
+            FeedEvent::Deleted {
+                subject,
+                read,
+                missing: None,
+            }
         }
     }
 
     /// Begins to evaluate the stored objects again, because time has passed. The caller must then
     /// call [`Detector::reevaluate_next`] until it returns None. It may pass events in between. The
     /// caller must call this function at a fixed interval, but not during a list.
-    pub fn begin_resync(&mut self, now: ClockReading) {
-        let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
-        self.recently_detected
-            .retain(|_, undetected_since| undetected_since.is_none_or(is_recent));
+    pub fn begin_resync(&mut self) {
         self.unknown.update_throttled(&self.budgets);
         self.stored.begin_resync();
         self.resync_position = Some(Bound::Unbounded);
@@ -257,11 +227,7 @@ impl Detector {
     /// Returns true if a call of [`Detector::begin_resync`] or [`Detector::wants_list`]
     /// can have an effect.
     pub fn needs_resync(&self) -> bool {
-        let mut detections = self.recently_detected.values();
-        !self.stored.is_empty()
-            || !self.unknown.is_empty()
-            || self.unknown.has_room_for_refused()
-            || detections.any(Option::is_some)
+        !self.stored.is_empty() || !self.unknown.is_empty() || self.unknown.has_room_for_refused()
     }
 
     /// Returns true if the feed must list all objects again, because it is unknown whether
@@ -302,18 +268,16 @@ impl Detector {
         let read = now.steady;
         let identity = evaluation.subject.identity(&self.book.target);
         self.unknown.evaluated(&identity, &evaluation);
+        let was_detected = self.detected.remove(&identity);
         let has_findings = !evaluation.findings.is_empty();
-        let before = self.recently_detected.remove(&identity);
         if has_findings {
-            self.recently_detected.insert(identity, None);
-        } else if let Some(before) = before.filter(|_| self.remembers_detections) {
-            self.recently_detected
-                .insert(identity, before.or(Some(read)));
+            self.detected.insert(identity);
         }
+        let has_results = has_findings || !evaluation.outcomes.is_empty();
         EvaluatedObject {
             evaluation,
             // After a list, the tracker must know which objects were listed.
-            is_relevant: has_findings || before.is_some() || self.listing,
+            is_relevant: has_results || was_detected || self.listing,
             read,
         }
     }

@@ -16,9 +16,7 @@
 //! - evaluates the rules within the budgets of evaluation steps and time,
 //! - stores the fields of objects whose rules read `now` (the current time), and of objects on which
 //!   a throttled rule set was skipped, so that these objects can be evaluated regularly,
-//! - reads the time at which an operation starts or ends from `managedFields`,
-//! - finds objects for which a `DELETED` event can mean that the labels of the object no longer
-//!   match the label selector of the watch.
+//! - reads the time at which an operation starts or ends from `managedFields`.
 //!
 //! [`evaluate()`] evaluates the rules on one object without a detector.
 
@@ -31,7 +29,7 @@ mod unknown;
 #[cfg(test)]
 mod tests;
 
-pub use detector::{Detector, EvaluatedObject, VanishedObject};
+pub use detector::{CheckedEvent, Detector, EvaluatedObject};
 pub(crate) use evaluate::labels_of_json;
 #[cfg(test)]
 pub(crate) use evaluate::unselected;
@@ -44,6 +42,13 @@ pub use subject::{MissingName, Subject};
 
 use std::time::Instant;
 use tokio::sync::oneshot;
+
+/// A channel on which the tracker returns missing subjects. A missing subject may still exist with
+/// other labels, so the feed checks each of them, and sends a further event for it.
+///
+/// None if the feed has no label selector, or has checked the subject. Then missing subjects were
+/// deleted.
+pub type MissingSubjects = Option<oneshot::Sender<Vec<Subject>>>;
 
 /// A message from a feed to the tracker.
 #[derive(Debug)]
@@ -65,16 +70,15 @@ pub enum FeedEvent {
         subject: Subject,
         /// Monotonic time at which the feed received the deletion.
         read: Instant,
+        /// Channel on which the tracker returns the subject, if it has operations.
+        missing: MissingSubjects,
     },
     /// The feed is up to date, because the list is complete or an interruption of the watch is
     /// over. After a list, a subject (an object with operations) is called missing if the feed has
     /// sent no event for it since `Reset`.
     Synced {
-        /// Channel on which the tracker returns the missing subjects. A missing subject may still
-        /// exist with other labels, so the feed checks each of them, and sends an event for it.
-        ///
-        /// None if the feed has no label selector. In this case, all missing subjects were deleted.
-        missing: Option<oneshot::Sender<Vec<Subject>>>,
+        /// Channel on which the tracker returns the missing subjects.
+        missing: MissingSubjects,
     },
     /// The watch is interrupted. Changes can be missed until the next `Synced`.
     Lost,

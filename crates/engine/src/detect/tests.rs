@@ -81,7 +81,7 @@ fn apply_yields_message(detector: &mut Detector, object: &Value, now: ClockReadi
 
 /// Evaluates the stored objects again. Returns the number of evaluated objects.
 fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
-    detector.begin_resync(now());
+    detector.begin_resync();
     std::iter::from_fn(|| detector.reevaluate_next(now())).count()
 }
 
@@ -131,7 +131,7 @@ fn a_rule_set_that_reads_now_on_too_many_objects_is_throttled_until_there_is_roo
     assert!(is_throttled(&detector, 0));
     assert!(!detector.wants_list(now()), "there is no room");
     // After the deletion of an object, another object can be stored. A list finds it.
-    detector.deleted(thing("a-0", true).to_string().as_bytes());
+    detector.deleted(thing("a-0", true).to_string().as_bytes(), now());
     assert_eq!(reevaluate_stored_objects(&mut detector), SHARE - 1);
     assert!(is_throttled(&detector, 0));
     assert!(detector.needs_resync() && detector.wants_list(now()));
@@ -187,7 +187,7 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         object["unread"] = "x".repeat(unread).into();
         assert!(apply_yields_message(&mut detector, &object, now()));
     }
-    detector.begin_resync(now());
+    detector.begin_resync();
     let found = detector
         .reevaluate_next(now())
         .expect("one object is stored");
@@ -197,7 +197,7 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
     assert!(is_throttled(&detector, 0) && detector.wants_list(now()));
     detector.reset();
     detector.synced();
-    detector.begin_resync(now());
+    detector.begin_resync();
     assert!(!is_throttled(&detector, 0));
 }
 
@@ -240,95 +240,60 @@ fn an_object_that_a_throttled_rule_set_skipped_is_evaluated_after_the_recovery()
 }
 
 #[test]
-fn outcomes_are_reported_for_five_minutes_after_the_last_detection() {
+fn an_evaluation_without_any_result_is_reported_only_after_a_detection() {
     let rule = json!({
-        "expression": "object.works",
-        "outcome": "object.works ? '' : 'Succeeded'",
+        "expression": "object.works == true",
+        "outcome": "object.works == false ? 'Succeeded' : ''",
     });
-    for (minutes, expected) in [(4, true), (6, false)] {
-        let mut detector = detector(&rule);
-        assert!(!apply_yields_message(
-            &mut detector,
-            &thing("a", false),
-            now()
-        ));
-        assert!(apply_yields_message(
-            &mut detector,
-            &thing("a", true),
-            now()
-        ));
-        assert!(apply_yields_message(
-            &mut detector,
-            &thing("a", false),
-            now()
-        ));
-        assert!(detector.needs_resync());
-        let later = clock_after(Duration::from_mins(minutes));
-        detector.begin_resync(later);
-        assert_eq!(detector.needs_resync(), expected);
-        assert_eq!(
-            apply_yields_message(&mut detector, &thing("a", false), later),
-            expected
-        );
+    let mut detector = detector(&rule);
+    let mut without_result = thing("a", false);
+    without_result["works"] = json!("unknown");
+    let steps = [
+        (&without_result, false),
+        (&thing("a", true), true),
+        (&without_result, true),
+        (&without_result, false),
+        (&thing("a", false), true),
+        (&thing("a", false), true),
+    ];
+    for (object, expected) in steps {
+        let is_reported = apply_yields_message(&mut detector, object, now());
+        assert_eq!(is_reported, expected, "{object}");
     }
 }
 
 #[test]
-fn leaving_the_selection_is_reported_only_for_objects_with_operations() {
-    let mut detector = detector(&json!({"expression": "object.works", "selected": true}));
-    let watched = |name: &str, works: bool| {
-        let mut object = thing(name, works);
-        object["metadata"]["labels"] = json!({"watched": "yes"});
-        object
+fn a_feed_with_a_label_selector_asks_which_deleted_objects_have_operations() {
+    let mut selecting = detector(&json!({"expression": "object.works", "selected": true}));
+    let mut object = thing("a", true);
+    object["metadata"]["labels"] = json!({"watched": "yes"});
+    apply_yields_message(&mut selecting, &object, now());
+    let delete = |detector: &mut Detector| {
+        let deleted = detector.deleted(object.to_string().as_bytes(), now());
+        deleted.expect("the object has a name")
     };
-    apply_yields_message(&mut detector, &watched("a", true), now());
-    apply_yields_message(&mut detector, &watched("b", false), now());
-    let delete = |detector: &mut Detector, name: &str| {
-        let object = watched(name, true).to_string();
-        detector
-            .deleted(object.as_bytes())
-            .expect("the object has a name")
+    let (event, missing) = delete(&mut selecting);
+    let FeedEvent::Deleted {
+        subject,
+        missing: Some(_),
+        ..
+    } = event
+    else {
+        panic!("{event:?}");
     };
-    let (a, b) = (delete(&mut detector, "a"), delete(&mut detector, "b"));
-    assert!(a.may_exist && !b.may_exist);
-    let left = detector.vanished(a.subject.clone(), true, now());
+    assert!(missing.is_some());
+    let left = selecting.vanished(subject.clone(), true, now());
     let FeedEvent::Evaluated { evaluation, .. } = left else {
         panic!("{left:?}");
     };
     assert_eq!(evaluation.unselected.len(), 1);
-    let deleted = detector.vanished(a.subject, false, now());
-    assert!(matches!(deleted, FeedEvent::Deleted { .. }), "{deleted:?}");
-    // The detector remembers an object for at least 5 minutes after its last detection. During this
-    // time, an operation on the object can still be in flight.
-    apply_yields_message(&mut detector, &watched("c", true), now());
-    apply_yields_message(&mut detector, &watched("c", false), now());
-    detector.begin_resync(clock_after(Duration::from_mins(4)));
-    assert!(delete(&mut detector, "c").may_exist);
-    apply_yields_message(&mut detector, &watched("d", true), now());
-    apply_yields_message(&mut detector, &watched("d", false), now());
-    detector.begin_resync(clock_after(Duration::from_mins(6)));
-    assert!(!delete(&mut detector, "d").may_exist);
-    // A rule with a longer debounce period can continue an operation for longer.
-    let rule = json!({"expression": "object.works", "debounce": "20m", "selected": true});
-    let mut long_debounce = self::detector(&rule);
-    for (name, minutes, may_exist) in [("e", 19, true), ("f", 21, false)] {
-        apply_yields_message(&mut long_debounce, &watched(name, true), now());
-        apply_yields_message(&mut long_debounce, &watched(name, false), now());
-        long_debounce.begin_resync(clock_after(Duration::from_mins(minutes)));
-        assert_eq!(
-            delete(&mut long_debounce, name).may_exist,
-            may_exist,
-            "{name}"
-        );
-    }
-    // At the end of a list, `synced` returns a channel for missing subjects only if the feed has a
-    // label selector.
-    detector.reset();
-    assert!(detector.synced().1.is_some());
-    assert!(
-        detector_with_expression("object.works")
-            .synced()
-            .1
-            .is_none()
-    );
+    let deleted = selecting.vanished(subject, false, now());
+    let is_final = matches!(deleted, FeedEvent::Deleted { missing: None, .. });
+    assert!(is_final, "{deleted:?}");
+    selecting.reset();
+    assert!(selecting.synced().1.is_some());
+
+    let mut plain = detector_with_expression("object.works");
+    assert!(delete(&mut plain).1.is_none());
+    assert!(plain.synced().1.is_none());
 }

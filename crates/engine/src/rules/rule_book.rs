@@ -8,7 +8,6 @@ use ifo_cel::Projection;
 use kube::core::Selector;
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// All compiled rule sets for one target. The server publishes a new rule book when these rule sets
 /// change. Each published rule book has a generation. The `Tracker`, which turns evaluations into
@@ -95,23 +94,6 @@ impl RuleBook {
             .into_iter()
             .map(|own| source(Some(own)))
             .collect()
-    }
-
-    /// Returns the longest debounce period of the rules. A debounce period is the time after which
-    /// an operation completes if no rule detects it. Returns zero if no rule sets a debounce
-    /// period.
-    pub fn longest_debounce(&self) -> Duration {
-        let rules = self.rule_sets.iter().flat_map(|rule_set| &rule_set.rules);
-        let debounces = rules.filter_map(|rule| rule.debounce);
-        debounces.max().unwrap_or_default()
-    }
-
-    /// Returns true if at least one rule has an `outcome` expression.
-    pub fn asks_for_outcomes(&self) -> bool {
-        self.rule_sets
-            .iter()
-            .flat_map(|rule_set| &rule_set.rules)
-            .any(|rule| rule.program("outcome").is_some())
     }
 
     /// Returns the rule set with this name.

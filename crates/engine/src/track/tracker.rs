@@ -19,7 +19,7 @@ use super::retained::RetainedByComponent;
 use super::shared_state::{SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
 use super::{Existing, Message, Namespaces, SharedBaselines};
-use crate::detect::{Evaluation, FeedEvent, Subject};
+use crate::detect::{Evaluation, FeedEvent, MissingSubjects};
 use crate::rules::{Report, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
@@ -27,7 +27,6 @@ use ifo_api::{Gvr, Source};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::oneshot;
 
 /// Tracks the operations of all subjects.
 #[derive(Debug)]
@@ -138,9 +137,17 @@ impl Tracker {
                     FeedEvent::Evaluated { evaluation, .. } => {
                         self.evaluated(&source, &book, *evaluation, now);
                     }
-                    FeedEvent::Deleted { subject, .. } => {
+                    FeedEvent::Deleted {
+                        subject, missing, ..
+                    } => {
                         let identity = subject.identity(&source.target);
-                        self.step(&identity, now, TrackedSubject::deleted);
+                        match missing.filter(|_| self.subjects.contains_key(&identity)) {
+                            Some(missing) => {
+                                // If the feed has ended, the next feed lists all objects again.
+                                let _ = missing.send(vec![subject]);
+                            }
+                            None => self.step(&identity, now, TrackedSubject::deleted),
+                        }
                     }
                     FeedEvent::Synced { missing } => self.synced(&source, missing, now),
                     FeedEvent::Lost => self.lost(&source, now),
@@ -275,12 +282,7 @@ impl Tracker {
     /// If the list does not contain a tracked subject, the operations of the subject complete with
     /// the reason `SubjectDeleted`. But if `missing` is set, the subject may still exist with other
     /// labels. In this case, the tracker only sends the subject on the channel `missing`.
-    fn synced(
-        &mut self,
-        source: &Source,
-        missing: Option<oneshot::Sender<Vec<Subject>>>,
-        now: ClockReading,
-    ) {
+    fn synced(&mut self, source: &Source, missing: MissingSubjects, now: ClockReading) {
         if source.namespace.is_some() {
             // It exists only if the rules have changed during an interruption.
             self.feeds.remove(&all_namespaces(&source.target));
@@ -293,8 +295,6 @@ impl Tracker {
                 self.identities(|it| is_watched_by(it, source) && !seen.contains(&it.identity));
             if let Some(missing) = missing {
                 let subject = |identity| Some(self.subjects.get(identity)?.subject.clone());
-                // If the feed has ended, the send fails. The next feed of the target then lists all
-                // objects again.
                 let _ = missing.send(gone.iter().filter_map(subject).collect());
             } else {
                 self.step_these(now, gone, SubjectAction::Delete);

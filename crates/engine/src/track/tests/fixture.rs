@@ -182,7 +182,11 @@ impl TrackerFixture {
     /// Sends the deletion of a subject.
     pub(super) fn subject_deleted(&mut self, subject: Subject) {
         let read = Instant::now();
-        self.send_event(FeedEvent::Deleted { subject, read });
+        self.send_event(FeedEvent::Deleted {
+            subject,
+            read,
+            missing: None,
+        });
     }
 
     pub(super) fn evaluate_vm(&mut self, what: &[&str]) {

@@ -1,4 +1,4 @@
-//! Test of the field `labelSelector` of a rule set.
+//! Tests of the field `labelSelector` of a rule set.
 
 use super::*;
 use crate::detect;
@@ -32,4 +32,23 @@ fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end
     fixture.advance(DEBOUNCE);
     let changes = fixture.described_changes();
     assert!(changes.ends_with("~Moving Ended SelectorLeft, -Moving"));
+}
+
+#[test]
+fn a_deletion_that_the_feed_must_check_does_not_end_operations() {
+    let mut fixture = fixture();
+    fixture.evaluate_vm(&["Migrating"]);
+    let mut delete = |name: &str| {
+        let (sender, mut answer) = tokio::sync::oneshot::channel();
+        fixture.send_event(FeedEvent::Deleted {
+            subject: subject(name),
+            read: Instant::now(),
+            missing: Some(sender),
+        });
+        answer.try_recv().ok()
+    };
+    assert_eq!(delete("vm"), Some(vec![subject("vm")]));
+    assert_eq!(delete("other"), None, "it has no operations");
+    let state = fixture.only_operation().status.state;
+    assert_eq!(state, State::Progressing);
 }
