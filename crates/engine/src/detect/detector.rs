@@ -155,7 +155,6 @@ impl Detector {
             self.stored
                 .evaluated(identity, evaluation, || doc.to_json());
         }
-        self.unknown.update_throttled(&self.budgets);
         match evaluation {
             Ok(evaluation) => Some(self.record_evaluation(evaluation, now)),
             Err(error) => {
@@ -206,7 +205,9 @@ impl Detector {
     /// call [`Detector::reevaluate_next`] until it returns None. It may pass events in between. The
     /// caller must call this function at a fixed interval, but not during a list.
     pub fn begin_resync(&mut self) {
-        self.unknown.update_throttled(&self.budgets);
+        for rule_set in &self.book.rule_sets {
+            self.budgets.fill_account(rule_set);
+        }
         self.stored.begin_resync();
         self.resync_position = Some(Bound::Unbounded);
     }

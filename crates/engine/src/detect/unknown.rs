@@ -9,7 +9,6 @@
 mod tests;
 
 use super::Evaluation;
-use super::evaluate::RuleSetBudgets;
 use crate::rules::{Fact, Report, RuleBook, RuleSet};
 use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -46,8 +45,6 @@ pub(super) struct UnknownObjects {
     /// Number of the list that began last. The first list has the number 1.
     list_number: u64,
     listing: bool,
-    /// For each rule set of the rule book, a report if this feed throttles the rule set.
-    throttled: Vec<Option<Report>>,
     /// Time of the last list that [`UnknownObjects::wants_list`] requested, and the minimum time until
     /// the next one.
     requested: Option<(Instant, Duration)>,
@@ -71,7 +68,6 @@ struct UnknownObject {
 impl UnknownObjects {
     pub(super) fn new(book: Arc<RuleBook>) -> Self {
         Self {
-            throttled: book.rule_sets.iter().map(|_| None).collect(),
             book,
             objects: HashMap::new(),
             overflow: BTreeMap::new(),
@@ -167,17 +163,6 @@ impl UnknownObjects {
     pub(super) fn remove(&mut self, identity: &Text) {
         if let Some(object) = self.objects.remove(identity) {
             self.known.extend(object.reports);
-        }
-    }
-
-    /// Reports the rule sets that this feed throttles.
-    pub(super) fn update_throttled(&mut self, budgets: &RuleSetBudgets) {
-        for (rule_set, throttled) in self.book.rule_sets.iter().zip(&mut self.throttled) {
-            if !budgets.is_throttled(rule_set) {
-                *throttled = None;
-            } else if throttled.is_none() {
-                *throttled = Some(rule_set.activity.report(Fact::Throttled));
-            }
         }
     }
 

@@ -47,8 +47,8 @@ struct ActivityState {
 pub enum Fact {
     /// A watch evaluates the rule set. This work of the watch can wait.
     Watched(Arc<WorkWaitingSince>),
-    /// A watch throttles the rule set, because its evaluations take too much time, or because it
-    /// reads `now` on too many objects.
+    /// A watch cannot store all objects that it must evaluate again, because the rule set reads `now` on
+    /// too many objects.
     Throttled,
     /// A bound refuses operations on the objects of a watch.
     Refused(ReachedBound),
@@ -205,10 +205,11 @@ impl Activity {
         self.state().facts.values().any(is_late)
     }
 
-    /// Returns true if at least one watch throttles the rule set.
+    /// Returns true if the evaluations of the rule set take too much time, or if at least one watch
+    /// cannot store all objects that it must evaluate again.
     pub fn is_throttled(&self) -> bool {
         let is_throttled = |fact: &Fact| matches!(fact, Fact::Throttled);
-        self.state().facts.values().any(is_throttled)
+        self.time.is_exhausted() || self.state().facts.values().any(is_throttled)
     }
 
     /// Returns a bound that refuses operations of the rule set. None if all detected operations are

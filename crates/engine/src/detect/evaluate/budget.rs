@@ -54,16 +54,12 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Returns true if the rule set is throttled, because its evaluations took too much time.
-    pub fn is_throttled(&self, rule_set: &RuleSet) -> bool {
-        let account = rule_set.activity.time();
-        if account.is_exhausted()
-            && let Some(now) = self.time.now()
-        {
-            // This call notices that the account is full again.
-            self.time.may_evaluate(account, now.at);
+    /// Fills the account of a rule set. So the rule set is no longer throttled if its account is full,
+    /// although it was not evaluated meanwhile.
+    pub fn fill_account(&self, rule_set: &RuleSet) {
+        if let Some(now) = self.time.now() {
+            self.time.may_evaluate(rule_set.activity.time(), now.at);
         }
-        account.is_exhausted()
     }
 }
 

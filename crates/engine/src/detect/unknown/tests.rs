@@ -1,7 +1,7 @@
 //! Tests of the module `unknown`.
 
 use super::*;
-use crate::detect::evaluate::evaluate_within;
+use crate::detect::evaluate::{RuleSetBudgets, evaluate_within};
 use crate::rules::{
     EvaluationInstant, EvaluationTime, OperationBound, RULE_SET_ALLOWANCE, ReachedBound, compile,
 };
@@ -69,7 +69,6 @@ impl FeedFixture {
         let now = Timestamp::from_second(second).expect("the test's time is in range");
         let evaluation = evaluate_within(&book, &doc, now, &(), &mut self.budgets)
             .expect("the test's object has a name");
-        self.unknown.update_throttled(&self.budgets);
         self.unknown.evaluated(&name.into(), &evaluation);
     }
 
@@ -210,5 +209,4 @@ fn dropping_the_feed_removes_its_counts() {
     drop(feed);
     let activity = &book.rule_sets[0].activity;
     assert_eq!(activity.unknown().objects, 0);
-    assert!(!activity.is_throttled());
 }

@@ -86,8 +86,11 @@ fn the_time_of_an_evaluation_is_charged_to_the_rule_set_that_used_it() {
     assert!((71..90).contains(&evaluated), "{evaluated} evaluations");
     let throttled = |timed: &TimedBudgets| {
         let sets = timed.rule_sets.iter();
-        sets.map(|it| timed.budgets.is_throttled(it))
-            .collect::<Vec<_>>()
+        let throttled = sets.map(|it| {
+            timed.budgets.fill_account(it);
+            it.activity.is_throttled()
+        });
+        throttled.collect::<Vec<_>>()
     };
     assert_eq!(throttled(&timed), [false, true, false]);
     // Without a use, the account becomes full, and the rule set is no longer throttled.
