@@ -72,7 +72,7 @@ impl Detector {
             stored: StoredObjects::default(),
             resync_position: None,
             budgets: RuleSetBudgets::default(),
-            unknown: UnknownObjects::new(book.clone()),
+            unknown: UnknownObjects::default(),
             book,
             meter,
         }
@@ -228,7 +228,7 @@ impl Detector {
     /// Returns true if a call of [`Detector::begin_resync`] or [`Detector::wants_list`]
     /// can have an effect.
     pub fn needs_resync(&self) -> bool {
-        !self.stored.is_empty() || !self.unknown.is_empty() || self.unknown.has_room_for_refused()
+        !self.stored.is_empty() || !self.unknown.is_empty() || self.has_room_for_refused()
     }
 
     /// Returns true if the feed must list all objects again, because it is unknown whether
@@ -237,7 +237,15 @@ impl Detector {
     ///
     /// The caller must call this function after each resync.
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
-        self.unknown.wants_list(now.steady, self.stored.has_room())
+        let has_room = self.stored.has_room() || self.has_room_for_refused();
+        !self.listing && self.unknown.wants_list(now.steady, has_room)
+    }
+
+    /// Returns true if operations of a rule set were refused at a bound, and there is room for some
+    /// of them now.
+    fn has_room_for_refused(&self) -> bool {
+        let mut rule_sets = self.book.rule_sets.iter();
+        rule_sets.any(|it| it.activity.has_room())
     }
 
     /// Handles an object that exists, but cannot be decoded. Its operations do not change, and a

@@ -5,7 +5,8 @@ use super::stored_objects::{MAX_FIELDS, MAX_OBJECTS};
 use super::*;
 use crate::ClockReading;
 use crate::rules::{
-    EvaluationInstant, EvaluationTime, RULE_SET_ALLOWANCE, RuleBook, RuleSet, compile,
+    EvaluationInstant, EvaluationTime, Fact, OperationBound, RULE_SET_ALLOWANCE, ReachedBound,
+    RuleBook, RuleSet, compile,
 };
 use ifo_api::Gvr;
 use jiff::Timestamp;
@@ -237,6 +238,28 @@ fn an_object_that_a_throttled_rule_set_skipped_is_evaluated_after_the_recovery()
     detector.settle();
     assert!(!is_throttled(&detector, 0));
     assert_eq!(rule_set.activity.unknown().objects, 0);
+}
+
+#[test]
+fn refused_operations_are_listed_again_when_there_is_room() {
+    let rule_set = rule_set("tests", &json!({"expression": "object.works"}));
+    let mut detector = new_detector(vec![rule_set.clone()]);
+    detector.reset();
+    detector.synced();
+    let report = rule_set.activity.report(Fact::Refused(ReachedBound {
+        bound: OperationBound::RuleSet,
+        maximum: 1,
+        kept: 1,
+    }));
+    assert!(!detector.wants_list(now()), "there is no room");
+    rule_set.activity.set_room(true);
+    assert!(detector.needs_resync());
+    detector.reset();
+    assert!(!detector.wants_list(now()), "a list has begun");
+    detector.synced();
+    assert!(detector.wants_list(now()));
+    drop(report);
+    assert!(!detector.needs_resync(), "nothing is refused");
 }
 
 #[test]

@@ -9,10 +9,9 @@
 mod tests;
 
 use super::Evaluation;
-use crate::rules::{Fact, Report, RuleBook, RuleSet};
+use crate::rules::{Fact, Report, RuleSet};
 use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Maximum number of objects that are remembered. Each object takes about 200 bytes. Further
@@ -31,9 +30,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The objects of one feed for which a detection is unknown.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct UnknownObjects {
-    book: Arc<RuleBook>,
     /// Objects by their identity.
     objects: HashMap<Text, UnknownObject>,
     /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field
@@ -44,7 +42,6 @@ pub(super) struct UnknownObjects {
     known: Vec<Report>,
     /// Number of the list that began last. The first list has the number 1.
     list_number: u64,
-    listing: bool,
     /// Time of the last list that [`UnknownObjects::wants_list`] requested, and the minimum time until
     /// the next one.
     requested: Option<(Instant, Duration)>,
@@ -66,44 +63,24 @@ struct UnknownObject {
 }
 
 impl UnknownObjects {
-    pub(super) fn new(book: Arc<RuleBook>) -> Self {
-        Self {
-            book,
-            objects: HashMap::new(),
-            overflow: BTreeMap::new(),
-            known: Vec::new(),
-            list_number: 0,
-            listing: true,
-            requested: None,
-        }
-    }
-
     /// Handles the beginning of a list. The objects stay until they are evaluated again, or until
     /// the list ends without them.
     pub(super) fn begin_list(&mut self) {
         self.list_number += 1;
-        self.listing = true;
     }
 
     /// Handles the end of a list. Removes the objects that are missing in the list, because they no
     /// longer exist or no longer match the label selector.
     ///
-    /// Also called when an interrupted watch continues. If the watch continues without a new list,
-    /// this function does nothing.
+    /// Also called when an interrupted watch continues without a new list. Then no object is missing,
+    /// because the last list has removed those that it lacks.
     pub(super) fn synced(&mut self) {
-        if !std::mem::take(&mut self.listing) {
-            return;
-        }
         let list_number = self.list_number;
-        let gone: Vec<Text> = self
+        let gone = self
             .objects
-            .iter()
-            .filter(|(_, object)| object.list_number != list_number)
-            .map(|(identity, _)| identity.clone())
-            .collect();
-        for identity in gone {
-            self.remove(&identity);
-        }
+            .extract_if(|_, object| object.list_number != list_number);
+        self.known
+            .extend(gone.flat_map(|(_, object)| object.reports));
         let gone = self
             .overflow
             .extract_if(.., |_, (last, _)| *last != list_number);
@@ -120,12 +97,6 @@ impl UnknownObjects {
     /// Returns true if no object has an unknown detection.
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.overflow.is_empty()
-    }
-
-    /// Returns true if operations of a rule set were refused at a bound, and there is room for some
-    /// of them now.
-    pub(super) fn has_room_for_refused(&self) -> bool {
-        self.book.rule_sets.iter().any(|it| it.activity.has_room())
     }
 
     /// Adds or removes an object, depending on the result of its evaluation.
@@ -167,17 +138,16 @@ impl UnknownObjects {
     }
 
     /// Returns true if a new list is needed to evaluate objects again, because the objects
-    /// themselves are not stored. There are three cases:
+    /// themselves are not stored. There are two cases:
     ///
     /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Other rule sets
     ///   may have remembered objects.
-    /// - Some objects were not stored, and there is room for them now (`has_room`).
-    /// - The tracker refused operations at a bound, and has room now.
+    /// - Some objects were not stored, or operations were refused at a bound, and there is room for them
+    ///   now (`has_room`).
     ///
-    /// Waits longer after each list. Never returns true during a list.
+    /// Waits longer after each list.
     pub(super) fn wants_list(&mut self, now: Instant, has_room: bool) -> bool {
-        let is_needed = has_room || self.has_room_for_refused() || self.has_forgotten_rule_set();
-        if self.listing || !is_needed {
+        if !has_room && !self.has_forgotten_rule_set() {
             return false;
         }
         let interval = match self.requested {

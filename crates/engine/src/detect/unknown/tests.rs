@@ -2,15 +2,15 @@
 
 use super::*;
 use crate::detect::evaluate::{RuleSetBudgets, evaluate_within};
-use crate::rules::{
-    EvaluationInstant, EvaluationTime, OperationBound, RULE_SET_ALLOWANCE, ReachedBound, compile,
-};
+use crate::rules::{EvaluationInstant, EvaluationTime, RULE_SET_ALLOWANCE, RuleBook, compile};
 use ifo_api::Gvr;
 use ifo_cel::Doc;
 use jiff::Timestamp;
 use serde_json::json;
+use std::sync::Arc;
 
 struct FeedFixture {
+    book: Arc<RuleBook>,
     unknown: UnknownObjects,
     budgets: RuleSetBudgets,
     /// The time that the budgets measure.
@@ -46,7 +46,8 @@ impl FeedFixture {
             used: Duration::ZERO,
         };
         Self {
-            unknown: UnknownObjects::new(Arc::new(book)),
+            book: Arc::new(book),
+            unknown: UnknownObjects::default(),
             budgets: RuleSetBudgets::new(Arc::new(EvaluationTime::new(read))),
             clock,
         }
@@ -54,7 +55,7 @@ impl FeedFixture {
 
     /// Charges 2 s to a rule set, so that it is throttled for about 10 s.
     fn use_time(&self, index: usize) {
-        let account = self.unknown.book.rule_sets[index].activity.time();
+        let account = self.book.rule_sets[index].activity.time();
         account.charge(Duration::from_secs(2), self.clock, RULE_SET_ALLOWANCE);
     }
 
@@ -63,7 +64,7 @@ impl FeedFixture {
     fn evaluate(&mut self, name: &str, values: usize, second: i64) {
         let object = json!({"metadata": {"name": name}, "values": vec![1; values]});
         let json = object.to_string();
-        let book = self.unknown.book.clone();
+        let book = self.book.clone();
         let doc =
             Doc::parse(json.as_bytes(), &book.projection).expect("the test's object is valid JSON");
         let now = Timestamp::from_second(second).expect("the test's time is in range");
@@ -75,48 +76,32 @@ impl FeedFixture {
     /// Returns the number of counted objects, and true if the rule set is throttled.
     fn counted(&mut self) -> (usize, bool) {
         self.unknown.settle();
-        let activity = &self.unknown.book.rule_sets[0].activity;
+        let activity = &self.book.rule_sets[0].activity;
         let unknown = activity.unknown();
         (unknown.objects, activity.is_throttled())
     }
 }
 
 #[test]
-fn refused_operations_are_listed_again_when_there_is_room_and_less_often_each_time() {
-    let mut feed = FeedFixture::new("true");
-    feed.unknown.begin_list();
-    feed.unknown.synced();
-    let activity = &feed.unknown.book.clone().rule_sets[0].activity;
-    let reached = ReachedBound {
-        bound: OperationBound::RuleSet,
-        maximum: 1,
-        kept: 1,
-    };
+fn lists_are_requested_less_often_each_time() {
+    let mut unknown = UnknownObjects::default();
     let mut now = Instant::now();
-    let report = activity.report(Fact::Refused(reached));
-    assert!(!feed.unknown.wants_list(now, false), "there is no room");
-    activity.set_room(true);
+    assert!(!unknown.wants_list(now, false), "no list is needed");
     let mut waits = Vec::new();
     for _ in 0..8 {
         let mut wait = 0;
-        while !feed.unknown.wants_list(now, false) {
+        while !unknown.wants_list(now, true) {
             now += Duration::from_secs(1);
             wait += 1;
         }
         waits.push(wait);
     }
     assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
-    drop(report);
     now += Duration::from_mins(10);
-    assert!(!feed.unknown.wants_list(now, false), "nothing is refused");
-    let _report = activity.report(Fact::Refused(reached));
-    activity.set_room(true);
-    assert!(feed.unknown.wants_list(now, false));
+    assert!(unknown.wants_list(now, true));
     now += MIN_INTERVAL;
-    assert!(
-        feed.unknown.wants_list(now, false),
-        "the interval is short again"
-    );
+    let is_short = unknown.wants_list(now, true);
+    assert!(is_short, "the interval is short again");
 }
 
 #[test]
@@ -136,7 +121,7 @@ fn objects_beyond_the_limit_are_counted_until_the_next_list() {
     for name in &names {
         feed.evaluate(name, 0, 1);
     }
-    let rule_set = &feed.unknown.book.rule_sets[0];
+    let rule_set = &feed.book.rule_sets[0];
     let objects = rule_set.activity.unknown().objects;
     assert_eq!(objects, MAX_OBJECTS + 1, "the results have not been sent");
     assert_eq!(
@@ -160,7 +145,7 @@ fn a_rule_set_that_always_fails_prevents_no_relist_for_another_rule_set() {
     ]);
     let unknown = |feed: &mut FeedFixture, index: usize| {
         feed.unknown.settle();
-        let activity = &feed.unknown.book.rule_sets[index].activity;
+        let activity = &feed.book.rule_sets[index].activity;
         activity.unknown().objects
     };
     let names: Vec<String> = (0..=MAX_OBJECTS).map(|it| it.to_string()).collect();
@@ -205,7 +190,7 @@ fn dropping_the_feed_removes_its_counts() {
         feed.evaluate(&name.to_string(), 1, 0);
     }
     assert_eq!(feed.counted(), (MAX_OBJECTS + 1, true));
-    let book = feed.unknown.book.clone();
+    let book = feed.book.clone();
     drop(feed);
     let activity = &book.rule_sets[0].activity;
     assert_eq!(activity.unknown().objects, 0);
