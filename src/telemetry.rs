@@ -226,27 +226,20 @@ impl Meter for Metrics {
         failures.get_or_create(&labels).inc();
     }
 
-    fn operation_started(&self, component: &str, operation: &str) {
-        let labels = self.operation_labels(component, operation);
+    fn operation_started(&self, operation: &InFlightOperation) {
+        let labels = self.operation_labels(&operation.spec.component, &operation.spec.operation);
         self.series.started.get_or_create(&labels).inc();
     }
 
-    fn operation_completed(
-        &self,
-        component: &str,
-        operation: &str,
-        state: &'static str,
-        reason: &str,
-        duration: Duration,
-    ) {
-        let mut labels = self.operation_labels(component, operation);
-        self.series
-            .duration
-            .get_or_create(&labels)
-            .observe(duration.as_secs_f64());
+    fn operation_completed(&self, operation: &InFlightOperation) {
+        let (spec, status) = (&operation.spec, &operation.status);
+        let mut labels = self.operation_labels(&spec.component, &spec.operation);
+        let seconds = Duration::from_secs(status.duration_seconds.unwrap_or_default());
+        let durations = self.series.duration.get_or_create(&labels);
+        durations.observe(seconds.as_secs_f64());
         labels.extend([
-            ("state", state.to_owned()),
-            self.bounded_label("reason", reason),
+            ("state", status.state.name().to_owned()),
+            self.bounded_label("reason", &status.reason),
         ]);
         self.series.completed.get_or_create(&labels).inc();
     }

@@ -19,14 +19,10 @@ fn metric_names_equal_the_documented_ones() {
         rule_sets: [("Watching", 3), ("InvalidRule", 1)].into(),
         ..IndexSample::default()
     });
-    metrics.operation_started("kubevirt", "Migrating");
-    metrics.operation_completed(
-        "kubevirt",
-        "Migrating",
-        "Ended",
-        "NotDetected",
-        Duration::from_secs(2),
-    );
+    metrics.operation_started(&operation("Migrating", "Active", "Progressing"));
+    let end = json!({"reason": "NotDetected", "durationSeconds": 2});
+    let completed = operation_with("Migrating", "Completed", "Ended", &end);
+    metrics.operation_completed(&completed);
     metrics
         .of_target(&metrics.series.feed_events, &"v1/pods")
         .inc();

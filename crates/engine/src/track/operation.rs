@@ -161,12 +161,6 @@ impl Operation {
         self.object.status.last_detected.0
     }
 
-    /// Returns the component that the operation belongs to, such as `kubevirt`. The metrics have
-    /// the component as a label.
-    pub fn component(&self) -> &str {
-        &self.what.component
-    }
-
     /// Returns the name of the rule set whose values clients see.
     pub fn rule_set(&self) -> &Text {
         &self.object.spec.rule_set

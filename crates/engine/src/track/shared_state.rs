@@ -137,7 +137,7 @@ impl SharedState {
     /// Counts and logs the start of an operation, and adds a write of the operation.
     pub(super) fn start(&mut self, operation: &Operation) {
         let name = &operation.what.operation;
-        self.meter.operation_started(operation.component(), name);
+        self.meter.operation_started(&operation.object);
         let (key, kind) = (operation.key(), &operation.object.spec.subject.kind);
         tracing::info!(subject = %kind, namespace = %key.namespace, name = %key.name,
             operation = %name, "operation started");
@@ -182,18 +182,9 @@ impl SharedState {
         self.remember_end(identity, operation, now.wall, now);
         let namespace = subject.reference.namespace.as_ref();
         operation.learn_duration(namespace, end, now, (&self.baselines, books));
-        let name = &operation.what.operation;
-        // The same duration as in the record. It excludes the debounce period.
-        let seconds = operation.object.status.duration_seconds;
-        self.meter.operation_completed(
-            operation.component(),
-            name,
-            end.state().name(),
-            end.reason(),
-            Duration::from_secs(seconds.unwrap_or_default()),
-        );
+        self.meter.operation_completed(&operation.object);
         tracing::info!(namespace = %key.namespace, name = %key.name,
-            operation = %name, reason = end.reason(), "operation completed");
+            operation = %operation.what.operation, reason = end.reason(), "operation completed");
     }
 
     /// Remembers start and end of an operation that completed at `end`. Does nothing if the run

@@ -5,7 +5,6 @@ use super::*;
 use crate::Meter;
 use ifo_cel::DocError;
 use std::sync::Mutex;
-use std::time::Duration;
 
 /// A text that every string in the object contains, also the name and the namespace. The only
 /// exception is one empty string.
@@ -85,10 +84,6 @@ impl Meter for FailureMeter {
         let mut counted = self.0.lock().expect("no other thread panicked");
         counted.push(format!("{rule_set} {operation}"));
     }
-
-    fn operation_started(&self, _: &str, _: &str) {}
-
-    fn operation_completed(&self, _: &str, _: &str, _: &'static str, _: &str, _: Duration) {}
 }
 
 /// Evaluates the object that contains the marker.
