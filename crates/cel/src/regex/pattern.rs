@@ -1,5 +1,5 @@
 //! The regular expressions of the CEL functions `matches`, `find` and `findAll`. Syntax and meaning
-//! equal those of RE2 in Go. Most error messages have the same text as in Go.
+//! equal those of RE2 in Go, except for the differences in the README.
 //!
 //! The size of a compiled pattern is limited.
 
@@ -83,6 +83,7 @@ impl Pattern {
         // The pattern is compiled for bytes. For `str`, the `regex` crate refuses RE2's `\B`,
         // because `\B` can match between two bytes of one character.
         let regex = RegexBuilder::new(&translated.text)
+            .octal(true)
             .size_limit(limit)
             .dfa_size_limit(MAX_STATE_CACHE)
             .build();

@@ -1,22 +1,37 @@
 //! Translates regular expressions from the syntax of RE2, which CEL and Go use, to the syntax of
 //! the `regex` crate.
 //!
-//! Some constructs of RE2 have another meaning in the `regex` crate. For example, `\d` in the crate
-//! matches the digits of every script, and `&&` in a class is an operator. This module parses a
-//! pattern like Go, and replaces each such construct by one that has RE2's meaning in the crate.
-//! For example, `\d` becomes `[0-9]`.
+//! The parser of the `regex` crate parses the pattern. Most constructs have the same meaning in RE2
+//! and in the crate, so their text stays as it is. A construct with another meaning is replaced by
+//! one that has RE2's meaning in the crate: `\d` in the crate matches the digits of every script, so
+//! it becomes `[0-9]`. A construct that RE2 does not have is refused. The crate also refuses some
+//! constructs of RE2, such as `\Q`. The README lists them.
 
-use std::fmt::Write;
+use std::slice;
 
-use super::classes::{PatternText, push_literal};
+use regex_syntax::ast::parse::ParserBuilder;
+use regex_syntax::ast::{
+    Assertion, AssertionKind, Ast, ClassBracketed, ClassPerl, ClassPerlKind, ClassSet,
+    ClassSetItem, ClassUnicode, ClassUnicodeKind, Flag, Flags, GroupKind, HexLiteralKind, Literal,
+    LiteralKind, Repetition, RepetitionKind, RepetitionRange, Span,
+};
 
 /// Maximum repetition count, as in Go. The counts of nested repetitions are multiplied:
 /// `(a{10}){20}` has the count 200. A pattern with a count above the maximum is an error.
 const MAX_REPEAT: u64 = 1000;
 
+/// Number of characters that a Unicode class such as `\pL` counts for
+/// [`Translated::folded_chars`]. Its text does not contain the number of its characters. The
+/// `regex` crate needs about as much time for it as for so many characters.
+const CHARS_OF_UNICODE_CLASS: u64 = 1 << 16;
+
+/// Estimated number of automaton states of a Unicode class. It needs many states, because its
+/// characters are encoded in up to four bytes.
+const STATES_OF_UNICODE_CLASS: u64 = 64;
+
 /// A translated pattern.
 pub(super) struct Translated {
-    /// The pattern in the syntax of the `regex` crate.
+    /// The pattern in the syntax of the `regex` crate, with the option `octal`.
     pub text: String,
     /// The estimated number of automaton states. A search with more states costs more steps of the
     /// budget of the evaluation.
@@ -27,27 +42,26 @@ pub(super) struct Translated {
     pub folded_chars: u64,
 }
 
-/// Translates a pattern. For an invalid pattern, returns Go's error.
+/// Translates a pattern. For an invalid pattern, returns the reason.
 pub(super) fn translate(source: &str) -> Result<Translated, String> {
     let mut translator = Translator {
-        text: PatternText {
-            rest: source,
-            out: String::with_capacity(source.len() * 2),
-            class_chars: 0,
-        },
-        groups: vec![Group::default()],
+        source,
+        out: String::with_capacity(source.len()),
+        translated: 0,
+        class_chars: 0,
         ignores_case: false,
     };
-    translator.run()?;
-    if translator.groups.len() > 1 {
-        return Err(format!("missing closing ): `{source}`"));
-    }
-    let states = translator.groups.pop().map_or(0, |group| group.states);
+    let parsed = ParserBuilder::new().octal(true).build().parse(source);
+    let states = match parsed {
+        Ok(ast) => translator.visit(&ast, 1)?,
+        Err(error) => return Err(translator.refusal(&error.kind().to_string(), error.span())),
+    };
+    let rest = &source[translator.translated..];
     Ok(Translated {
-        text: translator.text.out,
+        text: translator.out + rest,
         states,
         folded_chars: if translator.ignores_case {
-            translator.text.class_chars
+            translator.class_chars
         } else {
             0
         },
@@ -56,264 +70,215 @@ pub(super) fn translate(source: &str) -> Result<Translated, String> {
 
 /// The state of a translation.
 struct Translator<'p> {
-    text: PatternText<'p>,
-    /// The open groups. The first group is the whole pattern.
-    groups: Vec<Group>,
+    source: &'p str,
+    /// The translated text.
+    out: String,
+    /// Number of bytes of `source` whose translation is in `out`.
+    translated: usize,
+    /// The number of characters of all classes so far.
+    class_chars: u64,
     /// True if the pattern contains the flag `i`.
     ignores_case: bool,
 }
 
-/// An open group.
-#[derive(Default)]
-struct Group {
-    /// The largest repetition count in the group. Counts of nested repetitions are multiplied.
-    max_repeats: u64,
-    /// The estimated number of automaton states, without the states of `atom`.
-    states: u64,
-    /// The last atom, to which the next repetition operator applies. None if no repetition operator
-    /// can follow, such as after `(` and after `|`.
-    atom: Option<Atom>,
-}
+impl<'p> Translator<'p> {
+    fn text(&self, span: &Span) -> &'p str {
+        &self.source[span.start.offset..span.end.offset]
+    }
 
-/// A character, a class or a group, with the repetition operator after it.
-#[derive(Clone, Copy)]
-struct Atom {
-    /// The largest repetition count inside the atom, multiplied by the atom's own repetition count.
-    repeats: u64,
-    /// The estimated number of automaton states.
-    states: u64,
-    /// True if the atom has a repetition operator.
-    repeated: bool,
-}
+    /// Returns the error for a part of the pattern. If the part is empty, the error quotes the rest of
+    /// the pattern.
+    fn refusal(&self, reason: &str, span: &Span) -> String {
+        let part = match self.text(span) {
+            "" => &self.source[span.start.offset..],
+            part => part,
+        };
+        format!("{reason}: `{part}`")
+    }
 
-impl Translator<'_> {
-    fn run(&mut self) -> Result<(), String> {
-        while let Some(c) = self.text.rest.chars().next() {
-            match c {
-                '(' => self.open()?,
-                ')' => self.close()?,
-                '|' => {
-                    self.text.skip(1);
-                    self.finish_atom();
-                    self.text.out.push('|');
+    /// Replaces the text at `span` by `text`, and copies the text before it.
+    fn replace(&mut self, span: &Span, text: &str) {
+        let copied = &self.source[self.translated..span.start.offset];
+        self.out.push_str(copied);
+        self.out.push_str(text);
+        self.translated = span.end.offset;
+    }
+
+    /// Translates a part of the pattern. Returns its estimated number of automaton states.
+    /// `repeats` is the product of the counts of the repetitions around the part.
+    fn visit(&mut self, ast: &Ast, repeats: u64) -> Result<u64, String> {
+        match ast {
+            Ast::Empty(_) => Ok(0),
+            Ast::Dot(_) => Ok(1),
+            Ast::Flags(set) => self.flags(&set.flags).map(|()| 0),
+            Ast::Literal(literal) => self.literal(literal).map(|()| 1),
+            Ast::Assertion(assertion) => self.assertion(assertion).map(|()| 1),
+            Ast::ClassPerl(class) => Ok(self.perl_class(class)),
+            Ast::ClassUnicode(class) => self.unicode_class(class),
+            Ast::ClassBracketed(class) => self.class(class),
+            Ast::Repetition(repetition) => self.repetition(repetition, repeats),
+            Ast::Group(group) => {
+                match &group.kind {
+                    GroupKind::NonCapturing(flags) => self.flags(flags)?,
+                    // No CEL function reads the text of a group. In the crate, each group that
+                    // captures its text needs memory in each state.
+                    GroupKind::CaptureIndex(_) | GroupKind::CaptureName { .. } => {
+                        let opening = Span::new(group.span.start, group.ast.span().start);
+                        self.replace(&opening, "(?:");
+                    }
                 }
-                '[' => {
-                    let from = self.text.out.len();
-                    self.text.class()?;
-                    let states = class_states(self.text.out.get(from..).unwrap_or_default());
-                    self.atom(1, states);
-                }
-                '\\' => self.escape()?,
-                '*' | '+' | '?' => {
-                    let repeat = &self.text.rest[..1];
-                    self.text.skip(1);
-                    self.repeat(repeat, 1)?;
-                }
-                '{' => self.braces()?,
-                '^' | '$' | '.' => {
-                    self.text.skip(1);
-                    self.text.out.push(c);
-                    self.atom(1, 1);
-                }
-                _ => {
-                    self.text.skip(c.len_utf8());
-                    self.literal(c);
-                }
+                self.visit(&group.ast, repeats)
             }
+            Ast::Alternation(alternation) => self.visit_all(&alternation.asts, repeats),
+            Ast::Concat(concat) => self.visit_all(&concat.asts, repeats),
         }
-        self.finish_atom();
-        Ok(())
     }
 
-    fn group(&mut self) -> Option<&mut Group> {
-        self.groups.last_mut()
+    fn visit_all(&mut self, asts: &[Ast], repeats: u64) -> Result<u64, String> {
+        let mut states: u64 = 0;
+        for ast in asts {
+            states = states.saturating_add(self.visit(ast, repeats)?);
+        }
+        Ok(states)
     }
 
-    /// Adds the last atom to its group. After that, no repetition operator can apply to this atom.
-    fn finish_atom(&mut self) {
-        if let Some(group) = self.group()
-            && let Some(atom) = group.atom.take()
+    fn flags(&mut self, flags: &Flags) -> Result<(), String> {
+        let foreign = [Flag::Unicode, Flag::CRLF, Flag::IgnoreWhitespace];
+        if foreign
+            .into_iter()
+            .any(|flag| flags.flag_state(flag).is_some())
         {
-            group.max_repeats = group.max_repeats.max(atom.repeats);
-            group.states = group.states.saturating_add(atom.states);
+            return Err(self.refusal("unsupported flag", &flags.span));
         }
+        self.ignores_case |= flags.flag_state(Flag::CaseInsensitive) == Some(true);
+        Ok(())
     }
 
-    /// Starts a new atom.
-    fn atom(&mut self, repeats: u64, states: u64) {
-        self.finish_atom();
-        if let Some(group) = self.group() {
-            group.atom = Some(Atom {
-                repeats,
-                states,
-                repeated: false,
-            });
+    fn literal(&self, literal: &Literal) -> Result<(), String> {
+        let is_foreign = match &literal.kind {
+            // A single digit from 1 to 7 is a backreference, which RE2 does not support.
+            LiteralKind::Octal => matches!(self.text(&literal.span).as_bytes(), [_, b'1'..=b'7']),
+            LiteralKind::HexFixed(kind) | LiteralKind::HexBrace(kind) => *kind != HexLiteralKind::X,
+            _ => false,
+        };
+        if is_foreign {
+            return Err(self.refusal("invalid escape sequence", &literal.span));
         }
+        Ok(())
     }
 
-    fn literal(&mut self, c: char) {
-        push_literal(&mut self.text.out, c);
-        self.atom(1, 1);
-    }
-
-    fn open(&mut self) -> Result<(), String> {
-        let whole = self.text.rest;
-        if let Some(after) = whole.strip_prefix("(?") {
-            let named = after.strip_prefix("P<").or_else(|| after.strip_prefix('<'));
-            if let Some(named) = named {
-                let name = named.split('>').next().unwrap_or_default();
-                let valid = !name.is_empty()
-                    && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-                    && named.len() > name.len();
-                if !valid {
-                    return Err(format!("invalid named capture: `{whole}`"));
-                }
-                // The name of the group is dropped. No CEL function uses the name, and the crate
-                // refuses some names that Go accepts.
-                self.text.out.push_str("(?:");
-                self.text.rest = &named[name.len() + 1..];
-            } else {
-                let flags = after.split([':', ')']).next().unwrap_or_default();
-                let (on, off) = flags.split_once('-').unwrap_or((flags, ""));
-                let end = after.as_bytes().get(flags.len()).copied();
-                let valid = end.is_some()
-                    && on.chars().chain(off.chars()).all(|c| "imsU".contains(c))
-                    && !(flags.ends_with('-') || (flags.is_empty() && end == Some(b')')));
-                if !valid {
-                    return Err(format!("invalid or unsupported Perl syntax: `(?{flags}`"));
-                }
-                self.ignores_case |= on.contains('i');
-                self.finish_atom();
-                let len = 2 + flags.len() + 1;
-                self.text.out.push_str(&whole[..len]);
-                self.text.skip(len);
-                if end == Some(b')') {
-                    return Ok(());
-                }
+    fn assertion(&mut self, assertion: &Assertion) -> Result<(), String> {
+        let text = match assertion.kind {
+            AssertionKind::StartLine
+            | AssertionKind::EndLine
+            | AssertionKind::StartText
+            | AssertionKind::EndText => return Ok(()),
+            AssertionKind::WordBoundary => r"(?-u:\b)",
+            AssertionKind::NotWordBoundary => r"(?-u:\B)",
+            // In RE2, these two are escaped characters.
+            AssertionKind::WordBoundaryStartAngle => "<",
+            AssertionKind::WordBoundaryEndAngle => ">",
+            AssertionKind::WordBoundaryStart
+            | AssertionKind::WordBoundaryEnd
+            | AssertionKind::WordBoundaryStartHalf
+            | AssertionKind::WordBoundaryEndHalf => {
+                return Err(self.refusal("unsupported word boundary", &assertion.span));
             }
+        };
+        self.replace(&assertion.span, text);
+        Ok(())
+    }
+
+    /// Translates a class such as `\d`. The replacement has the same meaning inside of brackets.
+    fn perl_class(&mut self, class: &ClassPerl) -> u64 {
+        let text = match (&class.kind, class.negated) {
+            (ClassPerlKind::Digit, false) => "[0-9]",
+            (ClassPerlKind::Digit, true) => "[^0-9]",
+            (ClassPerlKind::Space, false) => r"[\t\n\f\r ]",
+            (ClassPerlKind::Space, true) => r"[^\t\n\f\r ]",
+            (ClassPerlKind::Word, false) => "[0-9A-Za-z_]",
+            (ClassPerlKind::Word, true) => "[^0-9A-Za-z_]",
+        };
+        self.class_chars += if class.negated {
+            u64::from(char::MAX)
         } else {
-            self.text.out.push_str("(?:");
-            self.text.skip(1);
-        }
-        self.groups.push(Group::default());
-        Ok(())
-    }
-
-    fn close(&mut self) -> Result<(), String> {
-        self.finish_atom();
-        if self.groups.len() < 2 {
-            return Err(format!("unexpected ): `{}`", self.text.rest));
-        }
-        let group = self.groups.pop().unwrap_or_default();
-        self.text.skip(1);
-        self.text.out.push(')');
-        self.atom(group.max_repeats.max(1), group.states);
-        Ok(())
-    }
-
-    /// Applies a repetition operator to the last atom. `times` is the factor by which the operator
-    /// increases the number of states.
-    fn repeat(&mut self, operator: &str, times: u64) -> Result<(), String> {
-        let lazy = self.text.rest.starts_with('?');
-        let Some(atom) = self.groups.last_mut().and_then(|group| group.atom.as_mut()) else {
-            return Err(format!(
-                "missing argument to repetition operator: `{operator}`"
-            ));
+            64
         };
-        if atom.repeated {
-            return Err(format!("invalid nested repetition operator: `{operator}`"));
-        }
-        atom.repeated = true;
-        atom.repeats = atom.repeats.saturating_mul(times.max(1));
-        atom.states = atom.states.saturating_mul(times.max(1));
-        if atom.repeats > MAX_REPEAT {
-            return Err(format!("invalid repeat count: `{operator}`"));
-        }
-        self.text.out.push_str(operator);
-        if lazy {
-            self.text.skip(1);
-            self.text.out.push('?');
-        }
-        Ok(())
-    }
-
-    fn braces(&mut self) -> Result<(), String> {
-        let Some((operator, low, high)) = parse_braces(self.text.rest) else {
-            self.text.skip(1);
-            self.literal('{');
-            return Ok(());
-        };
-        self.text.skip(operator.len());
-        if low > MAX_REPEAT || high.is_some_and(|high| high > MAX_REPEAT || high < low) {
-            return Err(format!("invalid repeat count: `{operator}`"));
-        }
-        self.repeat(operator, high.unwrap_or(low))
-    }
-
-    fn escape(&mut self) -> Result<(), String> {
-        let mut ahead = self.text.rest.chars().skip(1);
-        match ahead.next() {
-            Some('A') => self.emit(2, r"\A"),
-            Some('z') => self.emit(2, r"\z"),
-            Some('b') => self.emit(2, r"(?-u:\b)"),
-            Some('B') => self.emit(2, r"(?-u:\B)"),
-            Some('Q') => {
-                let quoted = self.text.rest.get(2..).unwrap_or_default();
-                let (text, rest) = quoted.split_once(r"\E").unwrap_or((quoted, ""));
-                for c in text.chars() {
-                    self.literal(c);
-                }
-                self.text.rest = rest;
-            }
-            _ => {
-                if let Some(class) = self.text.class_escape()? {
-                    let _ = write!(self.text.out, "[{class}]");
-                    self.atom(1, class_states(&class));
-                } else {
-                    let c = self.text.escaped_char()?;
-                    self.literal(c);
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn emit(&mut self, len: usize, text: &str) {
-        self.text.skip(len);
-        self.text.out.push_str(text);
-        self.atom(1, 1);
-    }
-}
-
-/// Estimates the number of automaton states of a class. A Unicode class needs many states, because
-/// its characters are encoded in up to four bytes.
-fn class_states(class: &str) -> u64 {
-    if class.contains("\\p{") || class.contains("\\P{") {
-        64
-    } else {
+        self.replace(&class.span, text);
         1
     }
-}
 
-/// Parses a repetition `{n}`, `{n,}` or `{n,m}` at the beginning of `text`. Returns its text, its
-/// minimum and its maximum. The maximum is None for `{n,}`. Returns None for other text, because Go
-/// then treats the brace as a character.
-fn parse_braces(text: &str) -> Option<(&str, u64, Option<u64>)> {
-    let (inner, _) = text.strip_prefix('{')?.split_once('}')?;
-    let number = |digits: &str| {
-        let decimal = !digits.is_empty()
-            && digits.bytes().all(|b| b.is_ascii_digit())
-            && (digits.len() == 1 || !digits.starts_with('0'));
-        // A number that does not fit `u64` is also larger than `MAX_REPEAT`.
-        decimal.then(|| digits.parse().unwrap_or(u64::MAX))
-    };
-    let (low, high) = match inner.split_once(',') {
-        None => {
-            let count = number(inner)?;
-            (count, Some(count))
+    fn unicode_class(&mut self, class: &ClassUnicode) -> Result<u64, String> {
+        if let ClassUnicodeKind::NamedValue { .. } = class.kind {
+            return Err(self.refusal("invalid Unicode class", &class.span));
         }
-        Some((low, "")) => (number(low)?, None),
-        Some((low, high)) => (number(low)?, Some(number(high)?)),
-    };
-    Some((&text[..inner.len() + 2], low, high))
+        self.class_chars += CHARS_OF_UNICODE_CLASS;
+        Ok(STATES_OF_UNICODE_CLASS)
+    }
+
+    /// Translates a class in brackets, such as `[a-z]`.
+    fn class(&mut self, class: &ClassBracketed) -> Result<u64, String> {
+        let ClassSet::Item(item) = &class.kind else {
+            let reason = r"`&&`, `--` and `~~` need a `\` in a class";
+            return Err(self.refusal(reason, &class.span));
+        };
+        let inner = self.text(&class.span).trim_start_matches(['[', '^']);
+        // RE2 reads these as a range that begins with the first character. The crate does not.
+        if inner.starts_with("--") || inner.starts_with("]-") {
+            return Err(self.refusal(r"the first character needs a `\`", &class.span));
+        }
+        let items = match item {
+            ClassSetItem::Union(union) => &union.items,
+            item => slice::from_ref(item),
+        };
+        let mut states = 1;
+        for item in items {
+            states = states.max(self.class_item(item)?);
+        }
+        Ok(states)
+    }
+
+    fn class_item(&mut self, item: &ClassSetItem) -> Result<u64, String> {
+        match item {
+            ClassSetItem::Empty(_) | ClassSetItem::Ascii(_) => {}
+            ClassSetItem::Literal(literal) => self.literal(literal)?,
+            ClassSetItem::Range(range) => {
+                self.literal(&range.start)?;
+                self.literal(&range.end)?;
+                self.class_chars += u64::from(range.end.c) - u64::from(range.start.c);
+            }
+            ClassSetItem::Unicode(class) => return self.unicode_class(class),
+            ClassSetItem::Perl(class) => return Ok(self.perl_class(class)),
+            ClassSetItem::Bracketed(_) | ClassSetItem::Union(_) => {
+                return Err(self.refusal(r"`[` needs a `\` in a class", item.span()));
+            }
+        }
+        Ok(1)
+    }
+
+    fn repetition(&mut self, repetition: &Repetition, repeats: u64) -> Result<u64, String> {
+        let refused = |reason| Err(self.refusal(reason, &repetition.op.span));
+        if let Ast::Repetition(_) = *repetition.ast {
+            return refused("invalid nested repetition operator");
+        }
+        let mut times = 1;
+        if let RepetitionKind::Range(range) = &repetition.op.kind {
+            let (count, text) = match range {
+                RepetitionRange::Exactly(count) => (count, format!("{{{count}}}")),
+                RepetitionRange::AtLeast(count) => (count, format!("{{{count},}}")),
+                RepetitionRange::Bounded(low, high) => (high, format!("{{{low},{high}}}")),
+            };
+            // In RE2, a brace before another text, such as `{ 2}` or `{02}`, is a character.
+            if text != self.text(&repetition.op.span).trim_end_matches('?') {
+                return refused(r"`{` needs a `\`");
+            }
+            times = u64::from(*count).max(1);
+        }
+        let repeats = repeats.saturating_mul(times);
+        if repeats > MAX_REPEAT {
+            return refused("invalid repeat count");
+        }
+        let states = self.visit(&repetition.ast, repeats)?;
+        Ok(states.saturating_mul(times))
+    }
 }

@@ -287,3 +287,34 @@ fn mutated_patterns_do_not_panic() {
     }
     assert!(compiled > 500, "only {compiled} patterns compiled");
 }
+
+#[test]
+fn patterns_that_the_crate_reads_differently_are_refused() {
+    for (pattern, part) in [
+        ("[--a]", "[--a]"),
+        ("[]-a]", "[]-a]"),
+        ("[^]-a]", "[^]-a]"),
+        ("[+--]", "[+--]"),
+        ("[a&&b]", "[a&&b]"),
+        ("[[a]]", "[a]"),
+        (r"[\w-.]", r"\w"),
+        ("a{02}", "{02}"),
+        ("a{ 2}", "{ 2}"),
+        ("a{2}{3}", "{3}"),
+        ("(a{100}){11}", "{100}"),
+        ("{a", "{a"),
+        (r"\1", r"\1"),
+        (r"\u0041", r"\u0041"),
+        (r"[a-\u{62}]", r"\u{62}"),
+        (r"\b{start}", r"\b{start}"),
+        (r"\p{gc=L}", r"\p{gc=L}"),
+        (r"\Qa\E", r"\Q"),
+        ("(?u)a", "u"),
+        ("(?-x:a)", "-x"),
+    ] {
+        let compiled = crate::regex::pattern::LiteralPatterns::default().get(pattern);
+        let error = compiled.expect_err(pattern);
+        assert!(error.starts_with("error parsing regexp: "), "{error}");
+        assert!(error.ends_with(&format!(": `{part}`")), "{error}");
+    }
+}
