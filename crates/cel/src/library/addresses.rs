@@ -26,10 +26,8 @@ ip(<string>) -> <net.IP>
 <net.IP>.isUnspecified|isLoopback|isLinkLocalMulticast() -> <bool>
 <net.IP>.isLinkLocalUnicast|isGlobalUnicast() -> <bool>
 cidr(<string>) -> <net.CIDR>
-<net.CIDR>.containsIP(<net.IP>) -> <bool>
-<net.CIDR>.containsIP(<string>) -> <bool>
-<net.CIDR>.containsCIDR(<net.CIDR>) -> <bool>
-<net.CIDR>.containsCIDR(<string>) -> <bool>
+<net.CIDR>.containsIP(<T>) -> <bool> where T: net.IP|string
+<net.CIDR>.containsCIDR(<T>) -> <bool> where T: net.CIDR|string
 <net.CIDR>.masked() -> <net.CIDR>
 <net.CIDR>.prefixLength() -> <int>
 ";

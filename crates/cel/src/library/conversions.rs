@@ -10,40 +10,14 @@ use crate::value::{truncate_int, truncate_uint};
 // Kubernetes declares the conversion of an integer to a duration, but this conversion always fails.
 pub(crate) const SIGNATURES: &str = "
 dyn(<A>) -> <dyn>
-bool(<bool>) -> <bool>
-bool(<string>) -> <bool>
-bytes(<bytes>) -> <bytes>
-bytes(<string>) -> <bytes>
-double(<double>) -> <double>
-double(<int>) -> <double>
-double(<string>) -> <double>
-double(<uint>) -> <double>
-duration(<duration>) -> <duration>
-duration(<int>) -> <duration>
-duration(<string>) -> <duration>
-int(<int>) -> <int>
-int(<double>) -> <int>
-int(<duration>) -> <int>
-int(<string>) -> <int>
-int(<timestamp>) -> <int>
-int(<uint>) -> <int>
-string(<string>) -> <string>
-string(<bool>) -> <string>
-string(<bytes>) -> <string>
-string(<double>) -> <string>
-string(<duration>) -> <string>
-string(<int>) -> <string>
-string(<timestamp>) -> <string>
-string(<uint>) -> <string>
-string(<net.IP>) -> <string>
-string(<net.CIDR>) -> <string>
-timestamp(<timestamp>) -> <timestamp>
-timestamp(<int>) -> <timestamp>
-timestamp(<string>) -> <timestamp>
-uint(<uint>) -> <uint>
-uint(<double>) -> <uint>
-uint(<int>) -> <uint>
-uint(<string>) -> <uint>
+bool(<T>) -> <bool> where T: bool|string
+bytes(<T>) -> <bytes> where T: bytes|string
+double(<T>) -> <double> where T: double|int|string|uint
+duration(<T>) -> <duration> where T: duration|int|string
+int(<T>) -> <int> where T: int|double|duration|string|timestamp|uint
+string(<T>) -> <string> where T: string|bool|bytes|double|duration|int|timestamp|uint|net.IP|net.CIDR
+timestamp(<T>) -> <timestamp> where T: timestamp|int|string
+uint(<T>) -> <uint> where T: uint|double|int|string
 ";
 
 /// Returns true for a function that converts a value to another type.

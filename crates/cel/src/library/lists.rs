@@ -14,13 +14,10 @@ use crate::value::compare::{equals, order};
 use crate::value::fault::{Fault, Outcome};
 
 pub(crate) const SIGNATURES: &str = "
-<list(int)>.sum() -> <int>
-<list(uint)>.sum() -> <uint>
-<list(double)>.sum() -> <double>
-<list(duration)>.sum() -> <duration>
-<list(comparable)>.min|max() -> <comparable>
-<list(comparable)>.isSorted() -> <bool>
-<list(comparable)>.sort() -> <list(comparable)>
+<list(T)>.sum() -> <T> where T: int|uint|double|duration
+<list(T)>.min|max() -> <T> where T: comparable
+<list(T)>.isSorted() -> <bool> where T: comparable
+<list(T)>.sort() -> <list(T)> where T: comparable
 <list(A)>.indexOf|lastIndexOf(<A>) -> <int>
 <list(A)>.slice(<int>, <int>) -> <list(A)>
 <list(list(A))>.flatten() -> <list(A)>

@@ -55,17 +55,8 @@ static IMPLEMENTATIONS: [(&str, Call); 21] = [
     (named_formats::SIGNATURES, named_formats::call),
 ];
 
-/// The types that have an order. In a signature, `comparable` stands for each of them.
-const COMPARABLE: [&str; 8] = [
-    "int",
-    "uint",
-    "double",
-    "bool",
-    "duration",
-    "timestamp",
-    "string",
-    "bytes",
-];
+/// The types that have an order. In a signature, `T: comparable` stands for them.
+const COMPARABLE: &str = "int|uint|double|bool|duration|timestamp|string|bytes";
 
 static FUNCTIONS: LazyLock<BTreeMap<&str, Function>> = LazyLock::new(|| {
     let mut functions: BTreeMap<&str, Function> = BTreeMap::new();
@@ -183,18 +174,22 @@ impl Function {
 }
 
 /// The signature of one or more functions, such as `<list(A)>.first|last() -> <optional_type(A)>`.
-/// The receiver, the arguments and the result are types in angle brackets.
+/// The receiver, the arguments and the result are types in angle brackets. A signature such as
+/// `<list(T)>.sum() -> <T> where T: int|uint` stands for one signature for each type after `where`.
 struct Signature {
     /// The names, with `|` between them.
     names: &'static str,
     receiver: Option<&'static str>,
     args: &'static str,
     result: &'static str,
+    /// The types that `T` stands for, with `|` between them.
+    types: &'static str,
 }
 
 impl Signature {
     fn parse(line: &'static str) -> Self {
-        let parts = line.split_once(") -> ").and_then(|(call, result)| {
+        let (signature, types) = line.split_once(" where T: ").unwrap_or((line, ""));
+        let parts = signature.split_once(") -> ").and_then(|(call, result)| {
             let member = call.strip_prefix('<').and_then(|it| it.split_once(">."));
             let (receiver, call) = member.map_or((None, call), |(own, it)| (Some(own), it));
             let (names, args) = call.split_once('(')?;
@@ -203,30 +198,27 @@ impl Signature {
                 receiver,
                 args,
                 result,
+                types: if types == "comparable" {
+                    COMPARABLE
+                } else {
+                    types
+                },
             })
         });
         parts.unwrap_or_else(|| panic!("{line:?} is not a signature"))
     }
 
-    /// Returns one overload, or one for each comparable type.
-    fn overloads(&self) -> Vec<Overload> {
-        let of = |comparable: &str| {
-            let ty = |text: &str| {
-                let name = text.trim_matches(['<', '>']);
-                Ty::parse(&name.replace("comparable", comparable))
-            };
+    /// Returns one overload, or one for each type that `T` stands for.
+    fn overloads(&self) -> impl Iterator<Item = Overload> {
+        self.types.split('|').map(|chosen| {
+            let ty = |text: &str| Ty::parse(&text.trim_matches(['<', '>']).replace('T', chosen));
             let args = self.args.split(">, <").filter(|arg| !arg.is_empty());
             Overload {
                 is_member: self.receiver.is_some(),
                 args: self.receiver.into_iter().chain(args).map(ty).collect(),
                 result: ty(self.result),
             }
-        };
-        let is_generic = [self.receiver.unwrap_or_default(), self.args]
-            .iter()
-            .any(|types| types.contains("comparable"));
-        let types = if is_generic { &COMPARABLE[..] } else { &[""] };
-        types.iter().map(|ty| of(ty)).collect()
+        })
     }
 }
 

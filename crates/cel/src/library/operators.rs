@@ -8,56 +8,29 @@ use crate::value::time::CelTimestamp;
 use crate::value::{Bytes, Text, V};
 
 pub(crate) const ADD: &str = "
-_+_(<bytes>, <bytes>) -> <bytes>
-_+_(<double>, <double>) -> <double>
-_+_(<duration>, <duration>) -> <duration>
+_+_(<T>, <T>) -> <T> where T: bytes|double|duration|int|list(A)|string|uint
 _+_(<duration>, <timestamp>) -> <timestamp>
 _+_(<timestamp>, <duration>) -> <timestamp>
-_+_(<int>, <int>) -> <int>
-_+_(<list(A)>, <list(A)>) -> <list(A)>
-_+_(<string>, <string>) -> <string>
-_+_(<uint>, <uint>) -> <uint>
 ";
 pub(crate) const SUBTRACT: &str = "
-_-_(<double>, <double>) -> <double>
-_-_(<duration>, <duration>) -> <duration>
-_-_(<int>, <int>) -> <int>
+_-_(<T>, <T>) -> <T> where T: double|duration|int|uint
 _-_(<timestamp>, <duration>) -> <timestamp>
 _-_(<timestamp>, <timestamp>) -> <duration>
-_-_(<uint>, <uint>) -> <uint>
 ";
-pub(crate) const MULTIPLY: &str = "
-_*_(<double>, <double>) -> <double>
-_*_(<int>, <int>) -> <int>
-_*_(<uint>, <uint>) -> <uint>
-";
-pub(crate) const DIVIDE: &str = "
-_/_(<double>, <double>) -> <double>
-_/_(<int>, <int>) -> <int>
-_/_(<uint>, <uint>) -> <uint>
-";
-pub(crate) const MODULO: &str = "
-_%_(<int>, <int>) -> <int>
-_%_(<uint>, <uint>) -> <uint>
-";
-pub(crate) const NEGATE: &str = "
--_(<double>) -> <double>
--_(<int>) -> <int>
-";
+pub(crate) const MULTIPLY: &str = "_*_(<T>, <T>) -> <T> where T: double|int|uint";
+pub(crate) const DIVIDE: &str = "_/_(<T>, <T>) -> <T> where T: double|int|uint";
+pub(crate) const MODULO: &str = "_%_(<T>, <T>) -> <T> where T: int|uint";
+pub(crate) const NEGATE: &str = "-_(<T>) -> <T> where T: double|int";
 pub(crate) const NOT: &str = "!_(<bool>) -> <bool>";
 pub(crate) const EQUAL: &str = "_==_|_!=_(<A>, <A>) -> <bool>";
 pub(crate) const ORDER: &str = "
-_<_|_<=_|_>_|_>=_(<comparable>, <comparable>) -> <bool>
-_<_|_<=_|_>_|_>=_(<int>, <uint>) -> <bool>
-_<_|_<=_|_>_|_>=_(<int>, <double>) -> <bool>
-_<_|_<=_|_>_|_>=_(<uint>, <int>) -> <bool>
-_<_|_<=_|_>_|_>=_(<uint>, <double>) -> <bool>
-_<_|_<=_|_>_|_>=_(<double>, <int>) -> <bool>
-_<_|_<=_|_>_|_>=_(<double>, <uint>) -> <bool>
+_<_|_<=_|_>_|_>=_(<T>, <T>) -> <bool> where T: comparable
+_<_|_<=_|_>_|_>=_(<int>, <T>) -> <bool> where T: uint|double
+_<_|_<=_|_>_|_>=_(<uint>, <T>) -> <bool> where T: int|double
+_<_|_<=_|_>_|_>=_(<double>, <T>) -> <bool> where T: int|uint
 ";
 pub(crate) const IN: &str = "
-@in(<A>, <list(A)>) -> <bool>
-@in(<A>, <map(A, B)>) -> <bool>
+@in(<A>, <T>) -> <bool> where T: list(A)|map(A, B)
 ";
 
 /// The operators that the evaluation implements, and the internal functions that cel-go calls for
@@ -73,7 +46,7 @@ _[?_](<list(A)>, <int>) -> <optional_type(A)>
 _[?_](<optional_type(list(A))>, <int>) -> <optional_type(A)>
 _[?_](<map(A, B)>, <A>) -> <optional_type(B)>
 _[?_](<optional_type(map(A, B))>, <A>) -> <optional_type(B)>
-<list(A)>.@sortByAssociatedKeys(<list(comparable)>) -> <list(A)>
+<list(A)>.@sortByAssociatedKeys(<list(T)>) -> <list(A)> where T: comparable
 cel.@mapInsert(<map(A, B)>, <A>, <B>) -> <map(A, B)>
 cel.@mapInsert(<map(A, B)>, <map(A, B)>) -> <map(A, B)>
 ";

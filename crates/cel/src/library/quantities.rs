@@ -15,13 +15,9 @@ sign(<kubernetes.Quantity>) -> <int>
 <kubernetes.Quantity>.isInteger() -> <bool>
 <kubernetes.Quantity>.asInteger() -> <int>
 <kubernetes.Quantity>.asApproximateFloat() -> <double>
-<kubernetes.Quantity>.add(<kubernetes.Quantity>) -> <kubernetes.Quantity>
-<kubernetes.Quantity>.add(<int>) -> <kubernetes.Quantity>
-<kubernetes.Quantity>.sub(<kubernetes.Quantity>) -> <kubernetes.Quantity>
-<kubernetes.Quantity>.sub(<int>) -> <kubernetes.Quantity>
+<kubernetes.Quantity>.add|sub(<T>) -> <kubernetes.Quantity> where T: kubernetes.Quantity|int
 <kubernetes.Quantity>.compareTo(<kubernetes.Quantity>) -> <int>
-<kubernetes.Quantity>.isGreaterThan(<kubernetes.Quantity>) -> <bool>
-<kubernetes.Quantity>.isLessThan(<kubernetes.Quantity>) -> <bool>
+<kubernetes.Quantity>.isGreaterThan|isLessThan(<kubernetes.Quantity>) -> <bool>
 ";
 
 /// Calls a function of quantities. A call costs one step for each 64 bytes of its arguments.

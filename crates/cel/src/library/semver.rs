@@ -14,12 +14,9 @@ semver(<string>) -> <kubernetes.Semver>
 semver(<string>, <bool>) -> <kubernetes.Semver>
 isSemver(<string>) -> <bool>
 isSemver(<string>, <bool>) -> <bool>
-<kubernetes.Semver>.major() -> <int>
-<kubernetes.Semver>.minor() -> <int>
-<kubernetes.Semver>.patch() -> <int>
+<kubernetes.Semver>.major|minor|patch() -> <int>
 <kubernetes.Semver>.compareTo(<kubernetes.Semver>) -> <int>
-<kubernetes.Semver>.isGreaterThan(<kubernetes.Semver>) -> <bool>
-<kubernetes.Semver>.isLessThan(<kubernetes.Semver>) -> <bool>
+<kubernetes.Semver>.isGreaterThan|isLessThan(<kubernetes.Semver>) -> <bool>
 ";
 
 /// Calls a function of semantic versions. A call costs one step for each 64 bytes of its arguments.

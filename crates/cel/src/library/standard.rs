@@ -7,14 +7,8 @@ use crate::value::duration::duration_part;
 use crate::value::fault::{Fault, Outcome};
 
 pub(crate) const SIGNATURES: &str = "
-size(<bytes>) -> <int>
-<bytes>.size() -> <int>
-size(<list(A)>) -> <int>
-<list(A)>.size() -> <int>
-size(<map(A, B)>) -> <int>
-<map(A, B)>.size() -> <int>
-size(<string>) -> <int>
-<string>.size() -> <int>
+size(<T>) -> <int> where T: bytes|list(A)|map(A, B)|string
+<T>.size() -> <int> where T: bytes|list(A)|map(A, B)|string
 type(<A>) -> <type(A)>
 <string>.contains|startsWith|endsWith(<string>) -> <bool>
 <timestamp>.getFullYear|getMonth|getDayOfYear|getDayOfMonth|getDate|getDayOfWeek() -> <int>
