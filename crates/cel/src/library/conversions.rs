@@ -1,5 +1,6 @@
 //! The conversion functions of CEL, with the results and errors of cel-go.
 
+use super::operators::{int, timestamp, uint};
 use crate::budget::{Budget, charge_copy};
 use crate::value::duration::{format_duration, parse_duration};
 use crate::value::fault::{Fault, Outcome};
@@ -27,134 +28,86 @@ pub(crate) fn is_conversion(name: &str) -> bool {
 }
 
 /// Evaluates `int(..)`, `string(..)` and the other conversion functions.
+#[allow(clippy::cast_precision_loss)] // The conversion of an integer to a double rounds.
 pub(crate) fn call<'e>(to: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
     let [value] = args else {
         return Err(Fault::no_overload());
     };
-    let value = value.clone();
-    if let V::Str(text) = &value
-        && !matches!(to, "string" | "bytes" | "dyn")
-    {
-        charge_copy(budget, text.len())?;
-    }
-    match to {
-        "dyn" => Ok(value),
-        "bool" => to_bool(value),
-        "bytes" => to_bytes(value, budget),
-        "double" => to_double(value),
-        "duration" => to_duration(value),
-        "int" => to_int(value),
-        "string" => to_string(value, budget),
-        "timestamp" => to_timestamp(value),
-        "uint" => to_uint(value),
-        _ => Err(Fault::no_overload()),
-    }
+    Ok(match (to, value) {
+        ("dyn", _)
+        | ("bool", V::Bool(_))
+        | ("bytes", V::Bytes(_))
+        | ("double", V::Double(_))
+        | ("duration", V::Duration(_))
+        | ("int", V::Int(_))
+        | ("timestamp", V::Time(_))
+        | ("uint", V::Uint(_)) => value.clone(),
+        ("string", _) => to_string(value.clone(), budget)?,
+        ("bytes", V::Str(Text::Ref(text))) => V::Bytes(Bytes::Ref(text.as_bytes())),
+        ("bytes", V::Str(Text::Own(text))) => {
+            charge_copy(budget, text.len())?;
+            V::Bytes(Bytes::Own(text.as_bytes().into()))
+        }
+        (_, V::Str(text)) => {
+            charge_copy(budget, text.len())?;
+            parse(to, text)?
+        }
+        ("double", V::Int(value)) => V::Double(*value as f64),
+        ("double", V::Uint(value)) => V::Double(*value as f64),
+        ("duration", V::Int(_)) => return Err(unconvertible("int", "google.protobuf.Duration")),
+        ("int", V::Uint(value)) => int(i64::try_from(*value).ok())?,
+        ("int", V::Double(value)) => int(truncate_int(*value))?,
+        ("int", V::Duration(nanoseconds)) => V::Int(*nanoseconds),
+        ("int", V::Time(time)) => V::Int(time.second()),
+        ("timestamp", V::Int(second)) => timestamp(CelTimestamp::at(*second))?,
+        ("uint", V::Int(value)) => uint(u64::try_from(*value).ok())?,
+        ("uint", V::Double(value)) => uint(truncate_uint(*value))?,
+        _ => return Err(Fault::no_overload()),
+    })
 }
 
-/// Returns the error for a value that cannot be converted to the type `to`.
-fn unconvertible<'e>(value: &V<'_>, to: &'static str) -> Fault<'e> {
-    let from = value.type_name();
+/// Returns the error for a value that cannot be converted.
+fn unconvertible<'e>(from: &'static str, to: &'static str) -> Fault<'e> {
     Fault::words(&["type conversion error from '", from, "' to '", to, "'"])
 }
 
-fn to_bool(value: V<'_>) -> Outcome<'_> {
-    match &value {
-        V::Bool(_) => Ok(value),
-        V::Str(text) => match &**text {
-            "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(V::Bool(true)),
-            "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(V::Bool(false)),
-            _ => Err(unconvertible(&value, "bool")),
-        },
-        _ => Err(Fault::no_overload()),
-    }
-}
-
-fn to_bytes<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {
-    match value {
-        V::Bytes(_) => Ok(value),
-        V::Str(Text::Ref(text)) => Ok(V::Bytes(Bytes::Ref(text.as_bytes()))),
-        V::Str(Text::Own(text)) => {
-            charge_copy(budget, text.len())?;
-            Ok(V::Bytes(Bytes::Own(text.as_bytes().into())))
+/// Parses a text as a value of the type `to`.
+fn parse<'e>(to: &str, text: &str) -> Outcome<'e> {
+    let (ty, value) = match to {
+        "bool" => {
+            let value = match text {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+                _ => None,
+            };
+            ("bool", value.map(V::Bool))
         }
-        _ => Err(Fault::no_overload()),
-    }
-}
-
-#[allow(clippy::cast_precision_loss)] // The conversion rounds.
-fn to_double(value: V<'_>) -> Outcome<'_> {
-    match &value {
-        V::Double(_) => Ok(value),
-        V::Int(int) => Ok(V::Double(*int as f64)),
-        V::Uint(uint) => Ok(V::Double(*uint as f64)),
-        V::Str(text) => match text.parse::<f64>() {
+        "double" => {
             // If the text is a number that is too large, such as `1e999`, Go returns an error, but
             // Rust returns infinity. The text `inf`, which has no digit, is accepted by both.
-            Ok(double) if double.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
-                Err(unconvertible(&value, "double"))
-            }
-            Ok(double) => Ok(V::Double(double)),
-            Err(_) => Err(unconvertible(&value, "double")),
-        },
-        _ => Err(Fault::no_overload()),
-    }
-}
-
-fn to_duration(value: V<'_>) -> Outcome<'_> {
-    match &value {
-        V::Duration(_) => Ok(value),
-        V::Str(text) => parse_duration(text)
-            .map(V::Duration)
-            .ok_or_else(|| unconvertible(&value, "google.protobuf.Duration")),
-        V::Int(_) => Err(unconvertible(&value, "google.protobuf.Duration")),
-        _ => Err(Fault::no_overload()),
-    }
-}
-
-fn to_int(value: V<'_>) -> Outcome<'_> {
-    let overflow = || Fault::error("integer overflow");
-    match &value {
-        V::Int(_) => Ok(value),
-        V::Uint(uint) => i64::try_from(*uint).map(V::Int).map_err(|_| overflow()),
-        V::Double(double) => truncate_int(*double).map(V::Int).ok_or_else(overflow),
-        V::Duration(nanoseconds) => Ok(V::Int(*nanoseconds)),
-        V::Time(time) => Ok(V::Int(time.second())),
-        V::Str(text) => text
-            .parse()
-            .map(V::Int)
-            .map_err(|_| unconvertible(&value, "int")),
-        _ => Err(Fault::no_overload()),
-    }
-}
-
-fn to_uint(value: V<'_>) -> Outcome<'_> {
-    let overflow = || Fault::error("unsigned integer overflow");
-    match &value {
-        V::Uint(_) => Ok(value),
-        V::Int(int) => u64::try_from(*int).map(V::Uint).map_err(|_| overflow()),
-        V::Double(double) => truncate_uint(*double).map(V::Uint).ok_or_else(overflow),
+            let has_digit = text.contains(|c: char| c.is_ascii_digit());
+            let value = text.parse().ok();
+            let value = value.filter(|value: &f64| !(value.is_infinite() && has_digit));
+            ("double", value.map(V::Double))
+        }
+        "duration" => {
+            let value = parse_duration(text);
+            ("google.protobuf.Duration", value.map(V::Duration))
+        }
+        "int" => ("int", text.parse().ok().map(V::Int)),
         // Rust accepts a `+` before an unsigned integer, but Go does not.
-        V::Str(text) if text.starts_with('+') => Err(unconvertible(&value, "uint")),
-        V::Str(text) => text
-            .parse()
-            .map(V::Uint)
-            .map_err(|_| unconvertible(&value, "uint")),
-        _ => Err(Fault::no_overload()),
-    }
-}
-
-fn to_timestamp(value: V<'_>) -> Outcome<'_> {
-    let overflow = || Fault::error("timestamp overflow");
-    match &value {
-        V::Time(_) => Ok(value),
-        V::Int(second) => CelTimestamp::at(*second).map(V::Time).ok_or_else(overflow),
-        V::Str(text) => match CelTimestamp::parse(text) {
-            Ok(time) => Ok(V::Time(time)),
-            Err(ParseTimeError::Range) => Err(overflow()),
-            Err(ParseTimeError::Syntax) => Err(unconvertible(&value, "google.protobuf.Timestamp")),
-        },
-        _ => Err(Fault::no_overload()),
-    }
+        "uint" if text.starts_with('+') => ("uint", None),
+        "uint" => ("uint", text.parse().ok().map(V::Uint)),
+        "timestamp" => {
+            let value = match CelTimestamp::parse(text) {
+                Err(ParseTimeError::Range) => return timestamp(None),
+                parsed => parsed.ok(),
+            };
+            ("google.protobuf.Timestamp", value.map(V::Time))
+        }
+        _ => return Err(Fault::no_overload()),
+    };
+    value.ok_or_else(|| unconvertible("string", ty))
 }
 
 pub(crate) fn to_string<'e>(value: V<'e>, budget: &mut Budget) -> Outcome<'e> {

@@ -164,7 +164,7 @@ pub(crate) fn contained<'e>(_: &str, args: &[V<'e>], budget: &mut Budget) -> Out
     }
 }
 
-fn int<'e>(value: Option<i64>) -> Outcome<'e> {
+pub(super) fn int<'e>(value: Option<i64>) -> Outcome<'e> {
     value.map(V::Int).ok_or(Fault::error("integer overflow"))
 }
 
@@ -173,15 +173,18 @@ fn nanoseconds<'e>(value: Option<i64>) -> Outcome<'e> {
     value.map(V::Duration).ok_or(overflow)
 }
 
-fn uint<'e>(value: Option<u64>) -> Outcome<'e> {
+pub(super) fn uint<'e>(value: Option<u64>) -> Outcome<'e> {
     let overflow = Fault::error("unsigned integer overflow");
     value.map(V::Uint).ok_or(overflow)
 }
 
+pub(super) fn timestamp<'e>(value: Option<CelTimestamp>) -> Outcome<'e> {
+    value.map(V::Time).ok_or(Fault::error("timestamp overflow"))
+}
+
 /// Returns `time` plus a number of nanoseconds, which is None if it does not fit `i64`.
 fn later<'e>(time: CelTimestamp, nanoseconds: Option<i64>) -> Outcome<'e> {
-    let sum = nanoseconds.and_then(|nanoseconds| time.plus(nanoseconds));
-    sum.map(V::Time).ok_or(Fault::error("timestamp overflow"))
+    timestamp(nanoseconds.and_then(|nanoseconds| time.plus(nanoseconds)))
 }
 
 fn add_others<'e>(left: &V<'e>, right: &V<'e>, budget: &mut Budget) -> Outcome<'e> {
