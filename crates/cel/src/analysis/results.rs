@@ -3,15 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use cel::IdedExpr;
-use cel::common::ast::{EntryExpr, Expr, LiteralValue, SourceInfo, operators};
-
 use crate::compile::environment::Environment;
-use crate::compile::op::ComprehensionKind;
-use crate::compile::parse::{
-    NodeError, comprehension_kind, located, parse, string_of, with_stack, without_dot,
-};
-use crate::compile::program::Program;
+use crate::compile::op::{ComprehensionKind, Op};
+use crate::compile::program::{Compiled, Program};
+use crate::value::constant::Const;
+use crate::value::failure::line_and_column;
 
 /// Maximum number of times that variables are read for one expression. Variables that use each
 /// other can have very many results. The result of a variable that is not read is unknown.
@@ -33,7 +29,8 @@ pub struct PossibleResult {
     /// The name of the variable whose expression contains the part. None if the part is in the
     /// expression itself.
     pub variable: Option<String>,
-    /// Line of the part, from 1.
+    /// Line of the part, from 1. For a computed part without operands, such as `object`, the line and
+    /// the column are those of the operation around the part.
     pub line: usize,
     /// Column of the part in characters, from 1.
     pub column: usize,
@@ -44,228 +41,158 @@ impl Program {
     /// optionals, list and map literals, comprehensions, and the variables of `environment`. This
     /// must be the environment with which the program was compiled.
     pub fn possible_results(&self, environment: &Environment) -> Vec<PossibleResult> {
-        let results = with_stack(|| {
-            let mut reader = ResultReader {
-                environment,
-                visited: BTreeSet::new(),
-                results: Vec::new(),
-            };
-            reader.read_source(self.source(), None, &mut Vec::new());
-            Ok(reader.results)
-        });
-        // `with_stack` fails only if the thread cannot be started.
-        results.unwrap_or_default()
+        let mut reader = ResultReader {
+            environment,
+            program: &self.0,
+            variable: None,
+            place: self.0.root_at,
+            path: Vec::new(),
+            visited: BTreeSet::new(),
+            results: Vec::new(),
+        };
+        reader.read(&self.0.op);
+        reader.results
     }
 }
 
 /// A selection of one element or member of a list or map. None if the key is no string literal.
-type Selection = Option<String>;
+type Selection = Option<Box<str>>;
 
 struct ResultReader<'e> {
     environment: &'e Environment,
+    /// The expression that is being read.
+    program: &'e Compiled,
+    /// The name of the variable to which `program` belongs.
+    variable: Option<&'e str>,
+    /// The byte offset of the current op in the text of `program`. An op whose place is not known
+    /// has the place of the op around it.
+    place: usize,
+    /// The selections from the value of the current op that lead to the result. The last entry is
+    /// the first selection. For example, for `{'a': ['b']}.a[0]`, the path of the map literal has
+    /// the entries None (for `0`) and `a`.
+    path: Vec<Selection>,
     /// The variables that were already read, with the selections from their values. A variable that
     /// is used twice gives its results only once.
-    visited: BTreeSet<(String, Vec<Selection>)>,
+    visited: BTreeSet<(usize, Vec<Selection>)>,
     results: Vec<PossibleResult>,
 }
 
-/// The expression that is being read.
-struct CurrentSource<'s> {
-    info: &'s SourceInfo,
-    variable: Option<&'s str>,
-}
-
-impl ResultReader<'_> {
-    fn read_source(&mut self, source: &str, variable: Option<&str>, path: &mut Vec<Selection>) {
-        // The expression was compiled before, so it can be parsed.
-        if let Ok((root, info)) = parse(source) {
-            let current = CurrentSource {
-                info: &info,
-                variable,
-            };
-            self.read(&root, &current, path);
+impl<'e> ResultReader<'e> {
+    /// Adds the possible results of `op`.
+    fn read(&mut self, op: &'e Op) {
+        let outer = self.place;
+        if let Some(span) = self.program.spans.of(op) {
+            self.place = span.at;
         }
+        if !self.read_parts(op) {
+            self.add(None);
+        }
+        self.place = outer;
     }
 
-    /// Adds the possible results of `node`. `path` has the selections from the value of `node` that
-    /// lead to the result. The last entry is the first selection. For example, for `{'a':
-    /// ['b']}.a[0]`, the path of the map literal has the entries None (for `0`) and `a`.
-    fn read(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, path: &mut Vec<Selection>) {
-        match &node.expr {
-            Expr::Literal(LiteralValue::String(text)) if path.is_empty() => {
-                self.add(node, current, Some(text.inner()));
+    /// Adds the possible results of an op whose result is one of its operands, or a part of them.
+    /// Returns false for other ops.
+    fn read_parts(&mut self, op: &'e Op) -> bool {
+        let is_part = !self.path.is_empty();
+        match op {
+            Op::Const(Const::Str(text)) if !is_part => self.add(Some(text)),
+            Op::Variable(slot) => return self.read_variable(*slot),
+            Op::Path(base, fields) | Op::OptionalPath(base, fields) => {
+                return self.read_selected(base, fields.iter().rev().cloned().map(Some));
             }
-            Expr::Select(select) => {
-                if let Expr::Ident(name) = &select.operand.expr
-                    && without_dot(name) == "variables"
-                {
-                    self.read_variable(node, &select.field, current, path);
-                } else {
-                    self.read_selected(&select.operand, Some(&select.field), current, path);
-                }
+            Op::Index(pair) | Op::OptionalIndex(pair) => {
+                return self.read_selected(&pair.0, [None]);
             }
-            Expr::List(list) if !path.is_empty() => {
-                self.read_each(list.elements.iter(), current, path);
-            }
-            Expr::Map(map) if !path.is_empty() => {
-                let wanted = path.last().cloned().flatten();
-                let entries = map.entries.iter().filter_map(|entry| match &entry.expr {
-                    EntryExpr::MapEntry(entry) => Some(entry),
-                    EntryExpr::StructField(_) => None,
-                });
-                let selected = entries.filter(|entry| match (string_of(&entry.key), &wanted) {
-                    (Some(key), Some(wanted)) => key == wanted,
+            Op::List(items) if is_part => self.read_each(items.iter().map(|(item, _)| item)),
+            Op::Map(entries) if is_part => {
+                let wanted = self.path.last().cloned().flatten();
+                let selected = entries.iter().filter(|(key, ..)| match (key, &wanted) {
+                    (Op::Const(Const::Str(key)), Some(wanted)) => **key == **wanted,
                     _ => true,
                 });
-                self.read_each(selected.map(|entry| &entry.value), current, path);
+                self.read_each(selected.map(|(_, value, _)| value));
             }
-            Expr::Call(call) => {
-                let name = call.func_name.trim_start_matches('.');
-                let target = call.target.as_deref();
-                if !self.read_call(name, target, &call.args, current, path) {
-                    self.add(node, current, None);
+            Op::Cond(parts) => self.read_all([&parts.1, &parts.2]),
+            Op::Otherwise(pair, _) => self.read_all([&pair.0, &pair.1]),
+            Op::OptionalTransform(transform) => self.read(&transform.body),
+            Op::Fold(fold) if is_part => match fold.kind {
+                ComprehensionKind::Map | ComprehensionKind::TransformMap => {
+                    self.read_each([&fold.body]);
                 }
-            }
-            _ => self.add(node, current, None),
-        }
-    }
-
-    /// Adds the possible results of a call whose result is one of its arguments, or a part of them.
-    /// Returns false for other calls.
-    fn read_call(
-        &mut self,
-        name: &str,
-        target: Option<&IdedExpr>,
-        args: &[IdedExpr],
-        current: &CurrentSource<'_>,
-        path: &mut Vec<Selection>,
-    ) -> bool {
-        match (target, args) {
-            (None, [_, yes, no]) if name == operators::CONDITIONAL => {
-                self.read(yes, current, path);
-                self.read(no, current, path);
-            }
-            (None, [operand, key])
-                if matches!(
-                    name,
-                    operators::INDEX | operators::OPT_INDEX | operators::OPT_SELECT
-                ) =>
-            {
-                let is_variable = matches!(&operand.expr, Expr::Ident(name)
-                    if without_dot(name) == "variables");
-                match string_of(key) {
-                    Some(key) if is_variable => self.read_variable(operand, key, current, path),
-                    key => self.read_selected(operand, key, current, path),
-                }
-            }
-            (None, [left, right]) if name == operators::ADD && !path.is_empty() => {
-                self.read(left, current, path);
-                self.read(right, current, path);
-            }
-            (None, [operand]) if name == "dyn" => self.read(operand, current, path),
-            (Some(optional), []) if name == "value" => self.read(optional, current, path),
-            (Some(list), []) if matches!(name, "first" | "last") => {
-                self.read_selected(list, None, current, path);
-            }
-            (Some(optional), [other]) if matches!(name, "or" | "orValue") => {
-                self.read(optional, current, path);
-                self.read(other, current, path);
-            }
-            (Some(prefix), [value]) if is_optional_of(prefix, name) => {
-                self.read(value, current, path);
-            }
-            (Some(_), [_, body]) if matches!(name, "optMap" | "optFlatMap") => {
-                self.read(body, current, path);
-            }
-            (Some(list), _) if matches!(name, "slice" | "reverse" | "distinct" | "sort") => {
-                self.read(list, current, path);
-            }
-            (Some(range), [.., body]) if !path.is_empty() => {
-                match comprehension_kind(name, args.len()) {
-                    Some((ComprehensionKind::Map | ComprehensionKind::TransformMap, _)) => {
-                        self.read_each([body], current, path);
-                    }
-                    Some((ComprehensionKind::Filter | ComprehensionKind::SortBy, _)) => {
-                        self.read(range, current, path);
-                    }
-                    _ => return false,
-                }
-            }
+                ComprehensionKind::Filter | ComprehensionKind::SortBy => self.read(&fold.range),
+                _ => return false,
+            },
+            Op::Call(function, args) => match (function.name, &**args) {
+                ("_+_", operands) if is_part => self.read_all(operands),
+                ("dyn" | "value" | "optional.of" | "optional.ofNonZeroValue", [operand])
+                | ("slice" | "reverse" | "distinct" | "sort", [operand, ..]) => self.read(operand),
+                ("first" | "last", [list]) => return self.read_selected(list, [None]),
+                _ => return false,
+            },
             _ => return false,
         }
         true
     }
 
+    fn read_all(&mut self, ops: impl IntoIterator<Item = &'e Op>) {
+        for op in ops {
+            self.read(op);
+        }
+    }
+
+    /// Adds the possible results of selections from the value of `op`. The last selection comes
+    /// first. Returns false if the path is too long.
     fn read_selected(
         &mut self,
-        operand: &IdedExpr,
-        key: Option<&str>,
-        current: &CurrentSource<'_>,
-        path: &mut Vec<Selection>,
-    ) {
-        if path.len() == MAX_SELECTIONS {
-            return self.add(operand, current, None);
+        op: &'e Op,
+        selections: impl IntoIterator<Item = Selection>,
+    ) -> bool {
+        let outer = self.path.len();
+        self.path.extend(selections);
+        let is_short = self.path.len() <= MAX_SELECTIONS;
+        if is_short {
+            self.read(op);
         }
-        path.push(key.map(str::to_owned));
-        self.read(operand, current, path);
-        path.pop();
+        self.path.truncate(outer);
+        is_short
     }
 
-    /// Reads elements of a list or members of a map, which the last entry of `path` selects.
-    fn read_each<'n>(
-        &mut self,
-        nodes: impl IntoIterator<Item = &'n IdedExpr>,
-        current: &CurrentSource<'_>,
-        path: &mut Vec<Selection>,
-    ) {
-        let selection = path.pop();
-        for node in nodes {
-            self.read(node, current, path);
-        }
-        path.extend(selection);
+    /// Reads elements of a list or members of a map, which the last entry of the path selects.
+    fn read_each(&mut self, ops: impl IntoIterator<Item = &'e Op>) {
+        let selection = self.path.pop();
+        self.read_all(ops);
+        self.path.extend(selection);
     }
 
-    fn read_variable(
-        &mut self,
-        node: &IdedExpr,
-        name: &str,
-        current: &CurrentSource<'_>,
-        path: &mut Vec<Selection>,
-    ) {
+    /// Adds the possible results of a variable. Returns false if too many variables were read.
+    fn read_variable(&mut self, slot: usize) -> bool {
         let environment = self.environment;
-        let program = environment.find(name).map(|(_, program)| program);
-        match program.filter(|_| self.visited.len() < MAX_VARIABLE_READS) {
-            Some(program) => {
-                if self.visited.insert((name.to_owned(), path.clone())) {
-                    self.read_source(program.source(), Some(name), path);
-                }
-            }
-            None => self.add(node, current, None),
+        let variable = environment.at(slot).zip(environment.name_at(slot));
+        let Some((program, name)) = variable.filter(|_| self.visited.len() < MAX_VARIABLE_READS)
+        else {
+            return false;
+        };
+        if self.visited.insert((slot, self.path.clone())) {
+            let outer = (self.program, self.variable, self.place);
+            (self.program, self.variable, self.place) = (&program.0, Some(name), program.0.root_at);
+            self.read(&program.0.op);
+            (self.program, self.variable, self.place) = outer;
         }
+        true
     }
 
-    fn add(&mut self, node: &IdedExpr, current: &CurrentSource<'_>, text: Option<&str>) {
+    fn add(&mut self, text: Option<&str>) {
         let text = match self.results.len() {
             MAX_RESULTS.. => return,
             length if length + 1 == MAX_RESULTS => None,
             _ => text.map(str::to_owned),
         };
-        let place = NodeError {
-            node: node.id,
-            message: String::new(),
-        };
-        let place = located(place, current.info);
+        let (line, column) = line_and_column(&self.program.source, self.place);
         self.results.push(PossibleResult {
             text,
-            variable: current.variable.map(str::to_owned),
-            line: place.line,
-            column: place.column,
+            variable: self.variable.map(str::to_owned),
+            line,
+            column,
         });
     }
-}
-
-/// Returns true for the functions `optional.of` and `optional.ofNonZeroValue`.
-fn is_optional_of(prefix: &IdedExpr, name: &str) -> bool {
-    matches!(&prefix.expr, Expr::Ident(prefix) if prefix == "optional")
-        && matches!(name, "of" | "ofNonZeroValue")
 }

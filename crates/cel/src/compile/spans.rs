@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use super::op::Op;
+use crate::value::constant::Const;
 
 /// The place of an op in the text of the expression. All fields are offsets in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,27 +29,30 @@ impl Span {
     }
 }
 
-/// The spans of the ops of one tree. The key is the address of the op's first operand on the heap.
-/// This address stays the same when the op is moved. An op without operands has no span.
+/// The spans of the ops of one tree. The key is the address of the op's first operand on the heap, or
+/// of the text of a string literal. This address stays the same when the op is moved. Other ops
+/// without operands, such as `object`, have no span.
 #[derive(Debug, Default)]
 pub(crate) struct Spans(HashMap<usize, Span>);
 
 impl Spans {
     pub(crate) fn add(&mut self, op: &Op, span: Span) {
-        if let Some(address) = operands_address(op) {
-            // If the map already contains this address, it belonged to the operands of an op that
-            // was dropped. The memory was used again for the operands of `op`. So the new span
-            // replaces the old span.
+        if let Some(address) = address(op) {
+            // If the map already contains this address, it belonged to an op that was dropped. The
+            // memory was used again for `op`. So the new span replaces the old span.
             self.0.insert(address, span);
         }
     }
 
     pub(crate) fn of(&self, op: &Op) -> Option<Span> {
-        self.0.get(&operands_address(op)?).copied()
+        self.0.get(&address(op)?).copied()
     }
 }
 
-fn operands_address(op: &Op) -> Option<usize> {
+fn address(op: &Op) -> Option<usize> {
+    if let Op::Const(Const::Str(text)) = op {
+        return Some(text.as_ptr().addr());
+    }
     let operands = op.operands();
     operands
         .first()

@@ -24,7 +24,7 @@ fn literals_are_found_in_each_position_that_can_be_the_result() {
         variables.v                              => v:1:12 v, v:1:18 w
         variables.m[object.a]                    => m:1:7 x, m:1:17 y
         variables.m.b                            => m:1:17 y
-        dyn('a')                                 => 1:5 a
+        dyn('a')                                 => 1:4 a
         string(object.a) + '%'                   => ?
         1 + object.a                             => ?
         ",

@@ -1,5 +1,7 @@
 //! The literals of an expression, as they are stored in its compiled form.
 
+use std::sync::Arc;
+
 use super::time::CelTimestamp;
 use super::{Bytes, Text, V};
 use crate::regex::pattern::Pattern;
@@ -11,7 +13,9 @@ pub(crate) enum Const {
     Int(i64),
     Uint(u64),
     Double(f64),
-    Str(Box<str>),
+    /// The address of the text identifies the literal (see [`Spans`](crate::compile::spans::Spans)).
+    /// An empty `Box` would have no address of its own.
+    Str(Arc<str>),
     Bytes(Box<[u8]>),
     Type(&'static str),
     /// A duration in nanoseconds.

@@ -265,7 +265,7 @@ fn fold_conversion(to: &str, value: &Const) -> Result<Const, String> {
 fn binary(function: &'static Function, left: Op, right: Op) -> Op {
     match (function.name, right) {
         // `a[?'b']` is the same as `a.?b` for values of all types.
-        (operators::OPT_INDEX, Op::Const(Const::Str(field))) => optional_path(left, field),
+        (operators::OPT_INDEX, Op::Const(Const::Str(field))) => optional_path(left, &field),
         (operators::OPT_INDEX, right) => Op::OptionalIndex(Box::new((left, right))),
         // `a['b']` is the same as `a.b` for values of all types.
         (operators::INDEX, Op::Const(Const::Str(field))) => path(left, &field),

@@ -67,7 +67,7 @@ impl Lowering<'_> {
         }
         let (operand, ty, _) = self.field_of(node, operand, field);
         let ty = Ty::optional(ty);
-        (optional_path(operand, field.into()), ty)
+        (optional_path(operand, field), ty)
     }
 
     /// Returns true if `node` is the name `variables`. Returns false if a comprehension variable
@@ -166,12 +166,12 @@ pub(super) fn path(base: Op, field: &str) -> Op {
     }
 }
 
-pub(super) fn optional_path(base: Op, field: Box<str>) -> Op {
+pub(super) fn optional_path(base: Op, field: &str) -> Op {
     match base {
         Op::OptionalPath(base, mut fields) => {
-            fields.push(field);
+            fields.push(field.into());
             Op::OptionalPath(base, fields)
         }
-        base => Op::OptionalPath(Box::new(base), vec![field]),
+        base => Op::OptionalPath(Box::new(base), vec![field.into()]),
     }
 }
