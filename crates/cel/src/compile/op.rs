@@ -5,7 +5,7 @@
 use crate::library::Function;
 use crate::value::constant::Const;
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) enum Op {
     Const(Const),
     Object,
@@ -85,7 +85,7 @@ impl Op {
 
 /// A call of `optMap` or `optFlatMap`. The body reads the value of the optional through a variable,
 /// as in a comprehension.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct OptionalTransform {
     pub target: Op,
     pub body: Op,
@@ -97,7 +97,7 @@ pub(crate) struct OptionalTransform {
 }
 
 /// A comprehension, such as `list.exists(x, x > 1)` or `list.exists(i, x, x > i)`.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(crate) struct Comprehension {
     pub kind: ComprehensionKind,
     /// True if the comprehension has two variables: the index and the element of a list, or the key

@@ -69,14 +69,6 @@ pub(crate) struct Pattern {
     weight: u64,
 }
 
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Self) -> bool {
-        // All patterns are compiled with the same options. So two patterns are equal if they have
-        // the same text and the same weight.
-        self.regex.as_str() == other.regex.as_str() && self.weight == other.weight
-    }
-}
-
 impl Pattern {
     /// Compiles a translated pattern. Returns None if it needs more than `limit` bytes.
     fn of(translated: &Translated, limit: usize) -> Option<Self> {

@@ -209,5 +209,5 @@ fn a_computed_regular_expression_takes_steps_for_its_classes() {
 fn variables_are_not_copied_into_the_expressions_that_use_them() {
     let environment = variables("object.a", |last| format!("[{last}, {last}]"));
     let program = with_variables("variables.v31", &environment);
-    assert_eq!(program.0.op, Op::Variable(31));
+    assert!(matches!(program.0.op, Op::Variable(31)));
 }

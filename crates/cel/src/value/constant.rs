@@ -25,26 +25,6 @@ pub(crate) enum Const {
     Pattern(Pattern),
 }
 
-impl PartialEq for Const {
-    /// Returns true if the two constants have the same effect in every expression. `0.0` and `-0.0`
-    /// are different, because `1.0 / 0.0` and `1.0 / -0.0` are different.
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Null, Self::Null) => true,
-            (Self::Bool(a), Self::Bool(b)) => a == b,
-            (Self::Int(a), Self::Int(b)) | (Self::Duration(a), Self::Duration(b)) => a == b,
-            (Self::Uint(a), Self::Uint(b)) => a == b,
-            (Self::Double(a), Self::Double(b)) => a.to_bits() == b.to_bits(),
-            (Self::Str(a), Self::Str(b)) => a == b,
-            (Self::Bytes(a), Self::Bytes(b)) => a == b,
-            (Self::Type(a), Self::Type(b)) => a == b,
-            (Self::Time(a), Self::Time(b)) => a == b,
-            (Self::Pattern(a), Self::Pattern(b)) => a == b,
-            _ => false,
-        }
-    }
-}
-
 impl Const {
     /// Returns the constant with the value `value`. Returns None for a value that is not stored in
     /// the op tree, such as a list.
