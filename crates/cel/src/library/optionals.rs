@@ -1,10 +1,11 @@
 //! The functions of optional values, such as `optional.of`. The functions `or`, `orValue`, `optMap`
 //! and `optFlatMap` do not always evaluate their arguments, so the evaluation implements them.
 
+use jiff::civil::DateTime;
+
 use crate::budget::{Budget, charge, steps};
 use crate::value::V;
 use crate::value::fault::{Fault, Outcome};
-use crate::value::time::CelTimestamp;
 
 pub(crate) const SIGNATURES: &str = "
 optional.of|optional.ofNonZeroValue(<A>) -> <optional_type(A)>
@@ -17,8 +18,8 @@ optional.unwrap(<list(optional_type(A))>) -> <list(A)>
 <optional_type(A)>.orValue(<A>) -> <A>
 ";
 
-/// The zero value of Go's type `time.Time`, 0001-01-01T00:00:00Z, in seconds since 1970.
-const GO_ZERO_TIME: i64 = -62_135_596_800;
+/// The zero value of Go's type `time.Time`.
+const GO_ZERO_TIME: DateTime = DateTime::constant(1, 1, 1, 0, 0, 0, 0);
 
 /// Calls a function of optional values.
 pub(crate) fn call<'e>(name: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
@@ -59,7 +60,7 @@ fn is_zero(value: &V<'_>) -> bool {
         V::Str(text) => text.is_empty(),
         V::Bytes(bytes) => bytes.is_empty(),
         V::Duration(nanoseconds) => *nanoseconds == 0,
-        V::Time(time) => CelTimestamp::at(GO_ZERO_TIME) == Some(*time),
+        V::Time(time) => time.utc == GO_ZERO_TIME,
         V::Node(_) | V::List(_) | V::Map(_) => value.len() == 0,
         _ => false,
     }

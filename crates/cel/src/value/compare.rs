@@ -92,7 +92,7 @@ pub(crate) fn order<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<Ord
             Ok((**a).cmp(b))
         }
         (V::Duration(a), V::Duration(b)) => Ok(a.cmp(b)),
-        (V::Time(a), V::Time(b)) => Ok(a.cmp(b)),
+        (V::Time(a), V::Time(b)) => Ok(a.utc.cmp(&b.utc)),
         _ => Err(Fault::no_overload()),
     }
 }
@@ -118,14 +118,14 @@ pub(crate) fn equal<'e>(a: &V<'e>, b: &V<'e>, budget: &mut Budget) -> Result<boo
             **a == **b
         }
         (V::Duration(a), V::Duration(b)) => a == b,
-        (V::Time(a), V::Time(b)) => a == b,
+        (V::Time(a), V::Time(b)) => a.utc == b.utc,
         (V::Type(a), V::Type(b)) => a == b,
         (V::Quantity(a), V::Quantity(b)) => a.cmp(b).is_eq(),
         (V::Url(a), V::Url(b)) => a == b,
         (V::Ip(a), V::Ip(b)) => a == b,
         (V::Cidr(a), V::Cidr(b)) => a == b,
         (V::Semver(a), V::Semver(b)) => a.cmp_precedence(b).is_eq(),
-        (V::NamedFormat(a), V::NamedFormat(b)) => a == b,
+        (V::NamedFormat(a), V::NamedFormat(b)) => a.name == b.name,
         (V::Optional(Some(a)), V::Optional(Some(b))) => return equal(a, b, budget),
         // `a` has a type that Kubernetes adds to CEL, such as a quantity, and `b` has another type.
         // As in Kubernetes, the result is false if `b` is null, and an error for all other types.

@@ -256,7 +256,7 @@ pub(crate) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
         (V::Uint(a), V::Uint(b)) => a == b,
         (V::Double(a), V::Double(b)) => same_double(*a, *b),
         (V::Str(a), V::Str(b)) => **a == **b,
-        (V::Time(a), V::Time(b)) => a == b,
+        (V::Time(a), V::Time(b)) => a.utc == b.utc,
         (V::Type(a), V::Type(b)) => a == b,
         _ => false,
     }

@@ -20,12 +20,6 @@ pub(crate) struct NamedFormat {
     pub validate: fn(&str) -> Vec<String>,
 }
 
-impl PartialEq for NamedFormat {
-    fn eq(&self, other: &Self) -> bool {
-        self.name == other.name
-    }
-}
-
 static FORMATS: [NamedFormat; 13] = [
     format("dns1123Label", "DNS1123Label", dns_1123_label),
     format("dns1123LabelPrefix", "DNS1123LabelPrefix", |text| {

@@ -1,7 +1,6 @@
 //! Timestamps. Formatting equals that of Go, and parsing equals it for times in RFC 3339. The getters
 //! equal those of cel-go, but they refuse a UTC offset of more than 9,999 hours or minutes.
 
-use std::cmp::Ordering;
 use std::fmt;
 
 use jiff::civil::DateTime;
@@ -18,29 +17,10 @@ const NANOSECONDS_PER_SECOND: i128 = 1_000_000_000;
 /// - A timestamp of CEL must keep the UTC offset of the text from which it was parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CelTimestamp {
-    utc: DateTime,
+    /// The time in UTC. Two timestamps are equal if they have the same time in UTC.
+    pub utc: DateTime,
     /// The UTC offset in seconds east of UTC. It is used only for formatting.
     offset: i32,
-}
-
-impl PartialEq for CelTimestamp {
-    fn eq(&self, other: &Self) -> bool {
-        self.utc == other.utc
-    }
-}
-
-impl Eq for CelTimestamp {}
-
-impl PartialOrd for CelTimestamp {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for CelTimestamp {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.utc.cmp(&other.utc)
-    }
 }
 
 impl From<Timestamp> for CelTimestamp {
