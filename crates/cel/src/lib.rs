@@ -50,7 +50,7 @@ pub use self::compile::environment::{DeclareError, Environment};
 pub use self::compile::hints::nearest_value;
 pub use self::compile::parse::{CompileError, excerpt};
 pub use self::compile::program::Program;
-pub use self::compile::{compile, compile_with_all_errors, compile_with_schema};
+pub use self::compile::{compile, compile_with_all_errors};
 pub use self::document::Doc;
 pub use self::document::fault::{DocError, JsonFault};
 pub use self::document::item::Node;

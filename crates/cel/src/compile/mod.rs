@@ -42,67 +42,45 @@ pub fn compile(
     compile_with_all_errors(source, kind, environment, None).map_err(first)
 }
 
-/// Compiles `source` like [`compile()`], or like [`compile_with_schema`] if there is a schema.
+/// Compiles `source` like [`compile()`], but returns all errors. If there is a schema, also checks that
+/// `source` uses each field of `object` with the type that `schema` gives for this field. The types
+/// of variables are known only if the variables were also compiled with `schema`. The type of `item`
+/// is known only if `environment` was returned by [`Environment::with_item_of`]. The evaluation does
+/// not depend on the schema.
+///
+/// If the objects fit the schema, each error is certainly a mistake in `source`. The type checker
+/// of cel-go also refuses some expressions that cel-go could evaluate, such as the comparison of an
+/// integer with a double. These expressions can be correct, so this function accepts them if there
+/// is a schema.
 ///
 /// # Errors
-/// The first 16 errors of these functions, in the order of the text. If the syntax is wrong, or a
-/// macro such as `has` is used wrongly, there are no errors of other kinds.
+/// The first 16 errors, in the order of the text. If the syntax is wrong, or a macro such as `has`
+/// is used wrongly, there are no errors of other kinds. In addition to the errors of [`compile()`],
+/// there is an error for each field that the schema does not have. There is also an error for each
+/// comparison of a field with a string literal that is not one of the values that the schema lists
+/// for the field. The list of errors is never empty.
 pub fn compile_with_all_errors(
     source: &str,
     kind: ResultKind,
     environment: &Environment,
     schema: Option<&dyn ObjectSchema>,
 ) -> Result<Program, Vec<CompileError>> {
-    compile_with_hints(source, kind, environment, schema)
-        .map(|compiled| Program(Arc::new(compiled)))
-}
-
-/// Returns the first of the errors of [`compile_with_all_errors`], which are never empty.
-pub(crate) fn first(errors: Vec<CompileError>) -> CompileError {
-    let first = errors.into_iter().next();
-    first.expect("a failed compilation has at least one error")
-}
-
-/// Compiles `source` like [`compile()`]. In addition, checks that `source` uses each field of
-/// `object` with the type that `schema` gives for this field. The types of variables are known only
-/// if the variables were also compiled with `schema`. The type of `item` is known only if
-/// `environment` was returned by [`Environment::with_item_of`]. The evaluation does not depend on
-/// the schema.
-///
-/// If the objects fit the schema, each error is certainly a mistake in `source`. The type checker
-/// of cel-go also refuses some expressions that cel-go could evaluate, such as the comparison of an
-/// integer with a double. These expressions can be correct, so this function accepts them.
-///
-/// # Errors
-/// The errors of [`compile()`]. In addition, an error for each field that the schema does not have,
-/// and for each comparison of a field with a string literal that is not one of the values that the
-/// schema lists for the field.
-pub fn compile_with_schema(
-    source: &str,
-    kind: ResultKind,
-    environment: &Environment,
-    schema: &dyn ObjectSchema,
-) -> Result<Program, CompileError> {
-    compile_with_all_errors(source, kind, environment, Some(schema)).map_err(first)
-}
-
-/// Compiles `source` on a new thread. If the type of the expression does not fit `kind`, the result
-/// is an error. Each error gets a hint, if a hint is known. The list of errors is never empty.
-fn compile_with_hints(
-    source: &str,
-    kind: ResultKind,
-    environment: &Environment,
-    schema: Option<&dyn ObjectSchema>,
-) -> Result<Compiled, Vec<CompileError>> {
     let compiled = with_stack(|| Ok(compile_on_this_thread(source, kind, environment, schema)));
+    let compiled = compiled.unwrap_or_else(|error| Err(vec![error]));
     compiled
-        .unwrap_or_else(|error| Err(vec![error]))
+        .map(|compiled| Program(Arc::new(compiled)))
         .map_err(|mut errors| {
             for error in &mut errors {
                 error.hint = hint(source, &error.message, error.line, error.column);
             }
             errors
         })
+}
+
+/// Returns the first of the errors of [`compile_with_all_errors`], which are never empty.
+pub(crate) fn first(errors: Vec<CompileError>) -> CompileError {
+    let first = errors.into_iter().next();
+    first.expect("a failed compilation has at least one error")
 }
 
 /// Compiles on the calling thread, which must have a stack of [`parse::STACK_BYTES`] bytes.

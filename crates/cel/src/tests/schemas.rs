@@ -1,7 +1,7 @@
 //! Tests of the type check with a schema.
 
 use super::*;
-use crate::{FieldType, ObjectSchema, PathStep, compile_with_schema};
+use crate::{FieldType, ObjectSchema, PathStep};
 
 struct Pods;
 
@@ -55,7 +55,15 @@ fn numbered_values<const N: usize>(count: usize, others: [String; N]) -> FieldTy
 }
 
 fn check(source: &str, kind: ResultKind) -> Result<Program, CompileError> {
-    compile_with_schema(source, kind, &Environment::default(), &Pods)
+    check_in(source, kind, &Environment::default())
+}
+
+fn check_in(
+    source: &str,
+    kind: ResultKind,
+    environment: &Environment,
+) -> Result<Program, CompileError> {
+    compile_with_all_errors(source, kind, environment, Some(&Pods)).map_err(first)
 }
 
 /// Each row has the error and a part of its hint, with ` | ` between them.
@@ -132,11 +140,10 @@ fn expressions_that_fit_the_schema_have_no_errors() {
 #[test]
 fn the_types_of_variables_and_items_are_known() {
     let mut environment = Environment::default();
-    let schema = &Pods;
     let variable = check("object.status.conditions", ResultKind::Any).unwrap();
     environment.declare("conditions", variable.clone()).unwrap();
     let error = |source: &str, environment: &Environment| {
-        let checked = compile_with_schema(source, ResultKind::Bool, environment, schema);
+        let checked = check_in(source, ResultKind::Bool, environment);
         checked.expect_err(source).to_string()
     };
     let expected = "is not a possible value of the field; possible are 'True', 'False'";
