@@ -4,7 +4,7 @@ use cel::IdedExpr;
 use cel::common::ast::{CallExpr, Expr, operators};
 
 use super::names::{optional_of, optional_path, path};
-use super::{ErrorKind, Lowering, literal};
+use super::{ErrorKind, Lowering};
 use crate::budget::Budget;
 use crate::compile::check::{resolve, resolve_with_schema};
 use crate::compile::op::Op;
@@ -57,38 +57,29 @@ impl Lowering<'_> {
     ) -> (Op, Ty) {
         let all = target.into_iter().chain(args);
         let (ops, types): (Vec<_>, Vec<_>) = all.map(|arg| self.expr(arg)).unzip();
-        let mut applied = self.apply(node, name, ops, &types, target.is_some());
+        let mut applied = self.apply(node, name, ops, &types, args.last(), target.is_some());
         if self.schema.is_some() {
             if let Some(ty) = self.indexed_type(node, name, args, &types) {
                 applied.1 = ty;
             }
             self.check_values(node, name, args, target);
         }
-        if let Some((argument, reason)) = self.refused_literal(name, args) {
-            let message = format!("invalid {name} argument: {reason}");
-            self.error(ErrorKind::Invalid, argument, message);
-        }
         applied
     }
 
-    /// Returns the node of the first argument and a reason, if the argument is a literal that the
-    /// function can never accept. Otherwise returns None. As in Kubernetes, only `matches`,
-    /// `duration` and `timestamp` are checked.
-    fn refused_literal(&self, name: &str, args: &[IdedExpr]) -> Option<(u64, String)> {
-        let first = args.first()?;
-        let Expr::Literal(value) = &first.expr else {
-            return None;
-        };
-        let (Op::Const(value), _) = literal(value) else {
-            return None;
-        };
-        let checked = match (name, &value) {
-            ("matches", Const::Str(pattern)) => self.environment.patterns.get(pattern).map(|_| ()),
-            ("duration", _) => fold_conversion("duration", &value).map(|_| ()),
-            ("timestamp", _) => fold_conversion("timestamp", &value).map(|_| ()),
-            _ => Ok(()),
-        };
-        checked.err().map(|reason| (first.id, reason))
+    /// Reports that an argument of a function is a constant that the function can never accept. As in
+    /// Kubernetes, if the argument of `matches`, `duration` or `timestamp` is a literal, the error
+    /// has the position of the literal. `argument` is the last argument of the call at `node`.
+    fn refuse(&mut self, node: u64, name: &str, argument: Option<&IdedExpr>, reason: String) {
+        match argument.filter(|it| matches!(it.expr, Expr::Literal(_))) {
+            Some(literal) if matches!(name, "matches" | "duration" | "timestamp") => {
+                let message = format!("invalid {name} argument: {reason}");
+                self.error(ErrorKind::Invalid, literal.id, message);
+            }
+            _ => {
+                self.error(ErrorKind::Unacceptable, node, reason);
+            }
+        }
     }
 
     fn has(&mut self, node: u64, argument: &IdedExpr) -> (Op, Ty) {
@@ -146,6 +137,7 @@ impl Lowering<'_> {
         name: &str,
         mut ops: Vec<Op>,
         types: &[Ty],
+        argument: Option<&IdedExpr>,
         member: bool,
     ) -> (Op, Ty) {
         let Some(function) = Function::named(name) else {
@@ -159,13 +151,11 @@ impl Lowering<'_> {
             Ok(ty) => ty,
             Err(message) => return self.mistyped(node, message),
         };
-        let unacceptable = ErrorKind::Unacceptable;
         match (name, &mut *ops) {
             (_, [Op::Const(value)]) if conversions::is_conversion(name) => {
                 // As in cel-go, the compiler evaluates the conversion of a literal.
-                let folded = fold_conversion(name, value);
-                let folded = folded.unwrap_or_else(|message| {
-                    self.error(unacceptable, node, message);
+                let folded = fold_conversion(name, value).unwrap_or_else(|reason| {
+                    self.refuse(node, name, argument, reason);
                     Const::Null
                 });
                 return (Op::Const(folded), ty);
@@ -173,20 +163,18 @@ impl Lowering<'_> {
             // The argument is a list or map literal, possibly inside `dyn`. Of the conversion
             // functions, only `dyn` accepts such an argument.
             (_, [op]) if name != "dyn" && conversions::is_conversion(name) && is_literal(op) => {
-                self.error(unacceptable, node, "no such overload");
+                self.error(ErrorKind::Unacceptable, node, "no such overload");
             }
             (operators::INDEX | operators::OPT_INDEX, [_, index])
                 if is_literal(index) && !is_index(index) =>
             {
-                self.error(unacceptable, node, "invalid qualifier type");
+                self.error(ErrorKind::Unacceptable, node, "invalid qualifier type");
             }
             ("matches" | "find" | "findAll", [_, pattern, ..]) => {
                 if let Op::Const(Const::Str(source)) = pattern {
                     match self.environment.patterns.get(source) {
                         Ok(compiled) => *pattern = Op::Const(Const::Pattern(compiled)),
-                        Err(message) => {
-                            self.error(unacceptable, node, message);
-                        }
+                        Err(reason) => self.refuse(node, name, argument, reason),
                     }
                 }
             }
