@@ -35,23 +35,19 @@ pub(crate) fn unexpected<'e>(wanted: ResultKind, value: &V<'_>) -> Fault<'e> {
 /// 100 becomes 100. Returns None for null, and for text that is not a number with an optional `%`.
 /// Returns an error for a value of another type, and for a number that is not finite.
 pub(crate) fn progress<'e>(value: &V<'_>) -> Result<Option<u8>, Fault<'e>> {
-    #[allow(clippy::cast_precision_loss)] // A number beyond 2^53 is clamped anyway.
     let number = match value {
-        V::Null => return Ok(None),
-        V::Int(number) => *number as f64,
-        V::Uint(number) => *number as f64,
-        V::Double(number) => *number,
-        V::Str(text) => match percentage(text) {
-            Some(number) => number,
-            None => return Ok(None),
-        },
-        other => return Err(unexpected(ResultKind::Progress, other)),
+        V::Null => None,
+        V::Str(text) => percentage(text),
+        other => {
+            let number = other.number();
+            Some(number.ok_or_else(|| unexpected(ResultKind::Progress, other))?)
+        }
     };
-    if !number.is_finite() {
+    if number.is_some_and(|number| !number.is_finite()) {
         return Err(Fault::error("progress is not a finite number"));
     }
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // From 0 to 100.
-    Ok(Some(number.clamp(0.0, 100.0) as u8))
+    Ok(number.map(|number| number.clamp(0.0, 100.0) as u8))
 }
 
 /// Parses a text such as `45.20%` or `45.20`. Returns None for any other text.
@@ -100,14 +96,11 @@ pub(crate) fn duration<'e>(value: &V<'_>) -> Result<Duration, Fault<'e>> {
 /// Converts a number or a quantity to a double. Returns an error if the value has another type, or
 /// if the number is not finite.
 pub(crate) fn amount<'e>(value: &V<'_>) -> Result<f64, Fault<'e>> {
-    #[allow(clippy::cast_precision_loss)] // Amounts are compared approximately.
     let number = match value {
-        V::Int(number) => *number as f64,
-        V::Uint(number) => *number as f64,
-        V::Double(number) => *number,
-        V::Quantity(quantity) => quantity.approximate(),
-        other => return Err(unexpected(ResultKind::Amount, other)),
+        V::Quantity(quantity) => Some(quantity.approximate()),
+        other => other.number(),
     };
+    let number = number.ok_or_else(|| unexpected(ResultKind::Amount, value))?;
     if number.is_finite() {
         return Ok(number);
     }

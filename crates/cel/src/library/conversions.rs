@@ -28,7 +28,6 @@ pub(crate) fn is_conversion(name: &str) -> bool {
 }
 
 /// Evaluates `int(..)`, `string(..)` and the other conversion functions.
-#[allow(clippy::cast_precision_loss)] // The conversion of an integer to a double rounds.
 pub(crate) fn call<'e>(to: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
     let [value] = args else {
         return Err(Fault::no_overload());
@@ -37,7 +36,6 @@ pub(crate) fn call<'e>(to: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome
         ("dyn", _)
         | ("bool", V::Bool(_))
         | ("bytes", V::Bytes(_))
-        | ("double", V::Double(_))
         | ("duration", V::Duration(_))
         | ("int", V::Int(_))
         | ("timestamp", V::Time(_))
@@ -52,8 +50,6 @@ pub(crate) fn call<'e>(to: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome
             charge_copy(budget, text.len())?;
             parse(to, text)?
         }
-        ("double", V::Int(value)) => V::Double(*value as f64),
-        ("double", V::Uint(value)) => V::Double(*value as f64),
         ("duration", V::Int(_)) => return Err(unconvertible("int", "google.protobuf.Duration")),
         ("int", V::Uint(value)) => int(i64::try_from(*value).ok())?,
         ("int", V::Double(value)) => int(truncate_int(*value))?,
@@ -62,6 +58,7 @@ pub(crate) fn call<'e>(to: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome
         ("timestamp", V::Int(second)) => timestamp(CelTimestamp::at(*second))?,
         ("uint", V::Int(value)) => uint(u64::try_from(*value).ok())?,
         ("uint", V::Double(value)) => uint(truncate_uint(*value))?,
+        ("double", value) => V::Double(value.number().ok_or(Fault::no_overload())?),
         _ => return Err(Fault::no_overload()),
     })
 }

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 
 use super::V;
 use super::fault::Fault;
-use super::{TWO_63, TWO_64};
 use crate::budget::{Budget, SEARCH_BYTES_PER_STEP, charge, steps};
 
 /// Largest number of comparisons of keys in one search in a map of the document. A map of up to 8
@@ -38,41 +37,15 @@ struct Unordered;
 
 /// Compares two values whose types are int, uint or double. Returns None if one of the values has
 /// another type. Returns [`Unordered`] if one of the values is NaN.
-#[allow(clippy::cast_precision_loss)] // cel-go also converts the integer to a double.
 fn numeric_order(a: &V<'_>, b: &V<'_>) -> Option<Result<Ordering, Unordered>> {
-    let int_double = |int: i64, double: f64| {
-        if double < -TWO_63 {
-            Some(Ordering::Greater)
-        } else if double > TWO_63 {
-            Some(Ordering::Less)
-        } else {
-            (int as f64).partial_cmp(&double)
-        }
-    };
-    let uint_double = |uint: u64, double: f64| {
-        if double < 0.0 {
-            Some(Ordering::Greater)
-        } else if double > TWO_64 {
-            Some(Ordering::Less)
-        } else {
-            (uint as f64).partial_cmp(&double)
-        }
-    };
-    let int_uint =
-        |int: i64, uint: u64| u64::try_from(int).map_or(Ordering::Less, |int| int.cmp(&uint));
-    let order = match (a, b) {
-        (V::Int(a), V::Int(b)) => Some(a.cmp(b)),
-        (V::Uint(a), V::Uint(b)) => Some(a.cmp(b)),
-        (V::Double(a), V::Double(b)) => a.partial_cmp(b),
-        (V::Int(a), V::Uint(b)) => Some(int_uint(*a, *b)),
-        (V::Uint(a), V::Int(b)) => Some(int_uint(*b, *a).reverse()),
-        (V::Int(a), V::Double(b)) => int_double(*a, *b),
-        (V::Double(a), V::Int(b)) => int_double(*b, *a).map(Ordering::reverse),
-        (V::Uint(a), V::Double(b)) => uint_double(*a, *b),
-        (V::Double(a), V::Uint(b)) => uint_double(*b, *a).map(Ordering::reverse),
-        _ => return None,
-    };
-    Some(order.ok_or(Unordered))
+    Some(match (a, b) {
+        (V::Int(a), V::Int(b)) => Ok(a.cmp(b)),
+        (V::Uint(a), V::Uint(b)) => Ok(a.cmp(b)),
+        (V::Int(a), V::Uint(b)) => Ok(i128::from(*a).cmp(&i128::from(*b))),
+        (V::Uint(a), V::Int(b)) => Ok(i128::from(*a).cmp(&i128::from(*b))),
+        // cel-go also converts the integer to a double.
+        _ => a.number()?.partial_cmp(&b.number()?).ok_or(Unordered),
+    })
 }
 
 /// Compares two values. The result is an error if the types cannot be compared, or if one of the

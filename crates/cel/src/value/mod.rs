@@ -107,6 +107,17 @@ impl<'e> V<'e> {
         Self::Str(Text::Own(text.into()))
     }
 
+    /// Returns a number as a double, which can be rounded. Returns None for values of other types.
+    #[allow(clippy::cast_precision_loss)] // The conversion rounds.
+    pub(crate) fn number(&self) -> Option<f64> {
+        match self {
+            Self::Int(value) => Some(*value as f64),
+            Self::Uint(value) => Some(*value as f64),
+            Self::Double(value) => Some(*value),
+            _ => None,
+        }
+    }
+
     /// Returns an optional with a value.
     pub(crate) fn some(value: V<'e>) -> Self {
         Self::Optional(Some(Rc::new(value)))
@@ -263,9 +274,9 @@ pub(crate) fn same_key(a: &V<'_>, b: &V<'_>) -> bool {
 }
 
 /// 2^63, which is the first double above the range of `i64`.
-pub(super) const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+const TWO_63: f64 = 9_223_372_036_854_775_808.0;
 /// 2^64, which is the first double above the range of `u64`.
-pub(super) const TWO_64: f64 = 18_446_744_073_709_551_616.0;
+const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 /// Returns the integer that equals a double, if there is one.
 #[allow(clippy::cast_possible_truncation)] // The value is in the range and has no fraction.
