@@ -33,7 +33,7 @@ pub(crate) fn format<'e>(text: &str, list: &V<'e>, budget: &mut Budget) -> Outco
     };
     let mut parts = FormatParts::of(text, list.len());
     while let Some(part) = parts.next() {
-        match part.map_err(|wrong| Fault::error(wrong.kind()))? {
+        match part.map_err(Fault::error)? {
             FormatPart::Text(text) => out.push(text)?,
             FormatPart::Clause(clause) => {
                 let value = list

@@ -1,8 +1,6 @@
 //! Parses the format strings of the function `format`. A format string consists of texts and of
-//! clauses such as `%s` and `%.2f`. Compile errors equal those of cel-go. Evaluation errors can
-//! be shorter, because they must not quote the format string.
-
-use std::fmt;
+//! clauses such as `%s` and `%.2f`. An error does not quote the format string, because the format
+//! string can be a value of the object.
 
 use crate::types::Ty;
 
@@ -11,48 +9,6 @@ pub(crate) const FORMATTING: &str = "error during formatting: ";
 
 /// The middle of an error about a value that cannot be formatted. The type of the value follows.
 pub(crate) const GIVEN: &str = ", was given ";
-
-/// An error in a format string. Its `Display` text quotes the format string, so only the compiler
-/// may use the `Display` text. During an evaluation, the format string can be a value from the
-/// evaluated Kubernetes object. Evaluation errors must not contain such values.
-#[derive(Debug)]
-pub(crate) enum FormatError {
-    /// The format string has more clauses than the list has values. The number is the index of the
-    /// first missing value.
-    Index(usize),
-    /// The string ends within a clause.
-    End,
-    /// The precision is not a number that ends before a letter.
-    Precision,
-    /// There is no clause with this letter.
-    Unrecognized(u8),
-}
-
-impl FormatError {
-    /// Returns a text that does not quote the format string.
-    pub(crate) fn kind(&self) -> &'static str {
-        match self {
-            Self::Index(_) => "index out of range",
-            Self::End => "unexpected end of string",
-            Self::Precision => "could not parse formatting clause: error while parsing precision",
-            Self::Unrecognized(_) => {
-                "could not parse formatting clause: unrecognized formatting clause"
-            }
-        }
-    }
-}
-
-impl fmt::Display for FormatError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Index(index) => write!(f, "index {index} out of range"),
-            Self::End | Self::Precision => f.write_str(self.kind()),
-            // cel-go quotes only the first byte of the letter, as a character. For example, `é` has
-            // the UTF-8 bytes C3 and A9, so the text shows U+00C3 (`Ã`).
-            Self::Unrecognized(byte) => write!(f, "{} \"{}\"", self.kind(), char::from(*byte)),
-        }
-    }
-}
 
 /// A clause such as `%s` or `%.2f`.
 #[derive(Clone, Copy)]
@@ -91,20 +47,21 @@ impl<'t> FormatParts<'t> {
         }
     }
 
-    fn clause(&mut self) -> Result<Clause, FormatError> {
+    fn clause(&mut self) -> Result<Clause, &'static str> {
         let index = self.clause_count;
         self.clause_count += 1;
         let spec = self.rest.get(1..).unwrap_or_default();
         if spec.is_empty() {
-            return Err(FormatError::End);
+            return Err("unexpected end of string");
         }
         if index >= self.value_count {
-            return Err(FormatError::Index(index));
+            return Err("the format string has more clauses than the list has values");
         }
         let (precision, spec) = match spec.strip_prefix('.') {
             None => (None, spec),
             Some(digits) => {
-                let (precision, spec) = parse_precision(digits).ok_or(FormatError::Precision)?;
+                let parsed = parse_precision(digits);
+                let (precision, spec) = parsed.ok_or("the precision is not a number")?;
                 (Some(precision), spec)
             }
         };
@@ -117,11 +74,7 @@ impl<'t> FormatParts<'t> {
             Some(b'x') => Clause::Hex { upper: false },
             Some(b'X') => Clause::Hex { upper: true },
             Some(b'o') => Clause::Octal,
-            other => {
-                return Err(FormatError::Unrecognized(
-                    other.copied().unwrap_or_default(),
-                ));
-            }
+            _ => return Err("a clause is not one of %s, %d, %f, %e, %b, %o, %x and %X"),
         };
         self.rest = spec.get(1..).unwrap_or_default();
         Ok(clause)
@@ -129,7 +82,7 @@ impl<'t> FormatParts<'t> {
 }
 
 impl<'t> Iterator for FormatParts<'t> {
-    type Item = Result<FormatPart<'t>, FormatError>;
+    type Item = Result<FormatPart<'t>, &'static str>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {

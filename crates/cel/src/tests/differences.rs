@@ -251,8 +251,10 @@ pub(crate) fn has_excluded_text(answer: &Answer) -> bool {
         "reserved identifier",
         "expression recursion limit",
         "invalid argument to has() macro",
-        // Our text has no reason why the precision is wrong.
-        "error while parsing precision",
+        // For wrong format strings, our texts do not quote the format string.
+        "could not parse formatting clause",
+        "index 0 out of range",
+        "index 1 out of range",
         // Our texts say that the name is unknown, or that the type has no fields. Our texts write
         // the type `type(type)` as `type(type(dyn))`.
         "is not a type",

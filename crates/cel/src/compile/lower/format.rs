@@ -28,7 +28,7 @@ impl Lowering<'_> {
             let clause = match part {
                 Ok(FormatPart::Text(_)) => continue,
                 Ok(FormatPart::Clause(clause)) => clause,
-                Err(wrong) => return Some((None, wrong.to_string())),
+                Err(wrong) => return Some((None, wrong.to_owned())),
             };
             if let Some(arg) = args.get(parts.clause_count - 1)
                 && let Some((node, ty)) = self.find_refused(clause, arg)
