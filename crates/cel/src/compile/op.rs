@@ -139,9 +139,4 @@ impl ComprehensionKind {
             Self::Map | Self::TransformMap | Self::TransformMapEntry
         )
     }
-
-    /// Returns true if the result is a list.
-    pub(crate) fn makes_list(self) -> bool {
-        matches!(self, Self::Filter | Self::Map | Self::SortBy)
-    }
 }

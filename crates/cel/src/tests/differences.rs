@@ -127,6 +127,10 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         },
     },
     Difference {
+        reason: "A variable of a macro can have the name of an internal variable of cel-go.",
+        applies: |answer, _| answer.v.contains("overwrites accumulator variable"),
+    },
+    Difference {
         reason: "`now` exists here, but not in Kubernetes.",
         applies: |answer, _| answer.v.contains("undeclared reference to 'now'"),
     },
@@ -251,6 +255,10 @@ pub(crate) fn has_excluded_text(answer: &Answer) -> bool {
         "reserved identifier",
         "expression recursion limit",
         "invalid argument to has() macro",
+        // Our text for all macros is "argument must be a simple name".
+        "argument is not an identifier",
+        // Our text says that the value cannot be the range, or that it is no list.
+        "sortBy can only be applied",
         // For wrong format strings, our texts do not quote the format string.
         "could not parse formatting clause",
         "index 0 out of range",
@@ -277,6 +285,14 @@ pub(crate) fn has_excluded_text(answer: &Answer) -> bool {
         "'now'",
     ];
     other_texts.iter().any(|text| answer.v.contains(text))
+        // cel-go expands a comprehension to a conditional, whose error it reports at the comprehension.
+        // We report an error at the condition.
+        || answer.v.contains("'_?_:_' applied")
+            && [".filter(", ".map(", ".exists_one(", ".existsOne(", ".transform"]
+                .iter()
+                .any(|macro_call| answer.expr.contains(macro_call))
+        // We report a range that is no list or map at the range.
+        || answer.v.contains("cannot be range") && answer.expr.contains(".sortBy(")
         // For an error at a negative number, our position is the first digit, and cel-go's position
         // is the sign.
         || answer.v.contains("error during formatting") && answer.expr.contains("[-")

@@ -10,10 +10,6 @@ use crate::compile::op::{Comprehension, ComprehensionKind, Op, OptionalTransform
 use crate::compile::parse::without_dot;
 use crate::types::{PathStep, Ty};
 
-/// The names of cel-go's internal variables that hold the result of a comprehension. An iteration
-/// variable must not have one of these names.
-const ACCUMULATORS: [&str; 2] = ["__result__", "@result"];
-
 impl Lowering<'_> {
     pub(super) fn comprehension(
         &mut self,
@@ -26,26 +22,12 @@ impl Lowering<'_> {
         let Some((names, [tests @ .., body])) = args.split_at_checked(variables) else {
             return self.misused(node, "unsupported expression");
         };
-        let names = match self.variable_names(kind, names) {
+        let names = match self.variable_names(names) {
             Ok(names) => names,
             Err(error) => return error,
         };
-        if kind == ComprehensionKind::SortBy
-            && matches!(target.expr, Expr::Literal(_) | Expr::Map(_))
-        {
-            return self.misused(
-                target.id,
-                "sortBy can only be applied to a list, identifier, comprehension, call or select \
-                 expression",
-            );
-        }
         let (range, range_ty) = self.expr(target);
-        // As in cel-go, the error of a wrong range of `sortBy` has the position of the call.
-        let place = match kind {
-            ComprehensionKind::SortBy => node,
-            _ => target.id,
-        };
-        let (key, value) = self.range_types(place, &range_ty, variables);
+        let (key, value) = self.range_types(target.id, &range_ty, variables);
         // cel-go infers an unknown type from the first use of the variable. Here, a variable of
         // unknown type is dyn, so that all uses of it are allowed.
         let (key, value) = (key.without_unknown(), value.without_unknown());
@@ -53,33 +35,21 @@ impl Lowering<'_> {
         let outer = self.vars.len();
         self.vars
             .extend(names.into_iter().zip([key.clone(), value]));
-        let test = tests.first().map(|test| self.expr(test));
-        let quantified = matches!(kind, ComprehensionKind::All | ComprehensionKind::Exists);
-        let (body, body_ty) = if quantified {
-            (self.boolean(body), Ty::Bool)
-        } else {
-            self.expr(body)
+        let test = tests.first().map(|test| self.boolean(test));
+        let (body, body_ty) = match kind {
+            ComprehensionKind::All
+            | ComprehensionKind::Exists
+            | ComprehensionKind::ExistsOne
+            | ComprehensionKind::Filter => (self.boolean(body), Ty::Bool),
+            _ => self.expr(body),
         };
         self.vars.truncate(outer);
         let result = self.comprehension_type(node, kind, &range_ty, key, &body_ty);
-        // In cel-go, a comprehension with a condition expands to a conditional `a ? b : c`. The
-        // types of this conditional are checked here, so that the errors are the same as in cel-go.
-        let tested = match kind {
-            ComprehensionKind::ExistsOne => Some((&body_ty, Ty::Int)),
-            ComprehensionKind::Filter => Some((&body_ty, result.clone())),
-            _ => test.as_ref().map(|(_, ty)| (ty, result.clone())),
-        };
-        if let Some((ty, branch)) = tested {
-            let types = [ty.clone(), branch.clone(), branch];
-            if let Err(message) = resolve(operators::CONDITIONAL, &types, false) {
-                self.mistyped(node, message);
-            }
-        }
         let op = Op::Fold(Box::new(Comprehension {
             kind,
             two_variables: variables == 2,
             range,
-            test: test.map(|(op, _)| op),
+            test,
             body,
             weight: weight(self.ops - before),
         }));
@@ -88,27 +58,15 @@ impl Lowering<'_> {
 
     /// Returns the names of the variables of a comprehension. If a name is not allowed, reports an
     /// error, and returns the replacement of the node.
-    fn variable_names(
-        &mut self,
-        kind: ComprehensionKind,
-        vars: &[IdedExpr],
-    ) -> Result<Vec<String>, (Op, Ty)> {
+    fn variable_names(&mut self, vars: &[IdedExpr]) -> Result<Vec<String>, (Op, Ty)> {
         let mut names: Vec<String> = Vec::with_capacity(vars.len());
         for var in vars {
-            let name = match &var.expr {
-                Expr::Ident(name) => without_dot(name),
-                // cel-go has another text for a macro that has one variable and returns a list.
-                _ if vars.len() == 1 && kind.makes_list() => {
-                    return Err(self.misused(var.id, "argument is not an identifier"));
-                }
-                _ => return Err(self.misused(var.id, "argument must be a simple name")),
+            let Expr::Ident(name) = &var.expr else {
+                return Err(self.misused(var.id, "argument must be a simple name"));
             };
+            let name = without_dot(name);
             if names.iter().any(|it| it == name) {
                 return Err(self.misused(var.id, format!("duplicate variable name: {name}")));
-            }
-            if ACCUMULATORS.contains(&name) {
-                let message = "iteration variable overwrites accumulator variable";
-                return Err(self.misused(var.id, message));
             }
             names.push(name.to_owned());
         }
