@@ -160,16 +160,6 @@ impl Lowering<'_> {
                 });
                 return (Op::Const(folded), ty);
             }
-            // The argument is a list or map literal, possibly inside `dyn`. Of the conversion
-            // functions, only `dyn` accepts such an argument.
-            (_, [op]) if name != "dyn" && conversions::is_conversion(name) && is_literal(op) => {
-                self.error(ErrorKind::Unacceptable, node, "no such overload");
-            }
-            (operators::INDEX | operators::OPT_INDEX, [_, index])
-                if is_literal(index) && !is_index(index) =>
-            {
-                self.error(ErrorKind::Unacceptable, node, "invalid qualifier type");
-            }
             ("matches" | "find" | "findAll", [_, pattern, ..]) => {
                 if let Op::Const(Const::Str(source)) = pattern {
                     match self.environment.patterns.get(source) {
@@ -204,29 +194,6 @@ fn typed_zero_for_sum(ty: &Ty) -> Option<Const> {
         Ty::Duration => Some(Const::Duration(0)),
         _ => None,
     }
-}
-
-/// Returns true if an expression consists only of literals and of calls of `dyn` with literals.
-fn is_literal(op: &Op) -> bool {
-    match op {
-        Op::Const(_) => true,
-        Op::List(items) => items.iter().all(|(item, _)| is_literal(item)),
-        Op::Map(entries) => {
-            (entries.iter()).all(|(key, value, _)| is_literal(key) && is_literal(value))
-        }
-        Op::Call(function, args) if function.name == "dyn" => args.iter().all(is_literal),
-        _ => false,
-    }
-}
-
-/// Returns true if a literal can be the index of a list or the key of a map.
-fn is_index(literal: &Op) -> bool {
-    matches!(
-        literal,
-        Op::Const(
-            Const::Bool(_) | Const::Int(_) | Const::Uint(_) | Const::Double(_) | Const::Str(_)
-        )
-    )
 }
 
 /// Returns the name of a function such as `sets.contains`. The parser returns `sets.contains(a, b)`
