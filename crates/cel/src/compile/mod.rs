@@ -14,10 +14,8 @@ use std::sync::Arc;
 
 use self::environment::Environment;
 use self::hints::hint;
-use self::lower::{ErrorKind, lower};
-use self::parse::{
-    CompileError, MAX_DEPTH, NodeError, located, offset_of, parse, too_deep, with_stack,
-};
+use self::lower::{Lowering, weight};
+use self::parse::{CompileError, MAX_DEPTH, located, offset_of, parse, too_deep, with_stack};
 use self::program::{Compiled, Program};
 use crate::document::projection::NeededPart;
 use crate::result_kind::ResultKind;
@@ -91,22 +89,19 @@ pub(crate) fn compile_on_this_thread(
     schema: Option<&dyn ObjectSchema>,
 ) -> Result<Compiled, Vec<CompileError>> {
     let (root, info) = parse(source).map_err(|error| vec![error])?;
-    let mut lowered = lower(&root, &info, environment, schema);
-    if !kind.takes(&lowered.ty) {
-        let found = match lowered.ty {
+    let mut lowering = Lowering::new(environment, schema, &info);
+    let (op, ty) = lowering.expr(&root);
+    if !kind.takes(&ty) {
+        let found = match &ty {
             // The schema says that the value is an object or a map.
             Ty::Schema(_) => "map".to_owned(),
-            ref ty => ty.to_string(),
+            ty => ty.to_string(),
         };
         let message = format!("expected type '{kind}' but found '{found}'");
-        let error = NodeError {
-            node: root.id,
-            message,
-        };
-        lowered.errors.push((ErrorKind::Mistyped, error));
+        lowering.mistyped(root.id, message);
     }
-    if let Some(first) = lowered.errors.iter().map(|(kind, _)| *kind).min() {
-        let errors = lowered.errors.into_iter();
+    if let Some(first) = lowering.errors.iter().map(|(kind, _)| *kind).min() {
+        let errors = lowering.errors.into_iter();
         let reported = errors.filter(|(kind, _)| *kind == first);
         let mut errors: Vec<_> = reported.map(|(_, it)| located(it, &info)).collect();
         errors.sort_by_key(|error| (error.line, error.column));
@@ -114,20 +109,20 @@ pub(crate) fn compile_on_this_thread(
         errors.truncate(MAX_ERRORS);
         return Err(errors);
     }
-    if lowered.depth > MAX_DEPTH {
+    if lowering.depth > MAX_DEPTH {
         return Err(vec![too_deep()]);
     }
-    let (projection, item) = environment.projection(&lowered.op, NeededPart::whole());
+    let (projection, item) = environment.projection(&op, NeededPart::whole());
     Ok(Compiled {
         source: source.to_owned(),
-        spans: lowered.spans,
+        spans: lowering.spans,
         root_at: offset_of(root.id, &info),
-        op: lowered.op,
-        ty: lowered.ty,
-        weight: lowered.weight,
-        depth: lowered.depth,
-        reads_now: lowered.reads_now,
-        reads_item: lowered.reads_item,
+        op,
+        ty,
+        weight: weight(lowering.ops),
+        depth: lowering.depth,
+        reads_now: lowering.reads_now,
+        reads_item: lowering.reads_item,
         projection,
         item,
     })

@@ -38,73 +38,20 @@ pub(super) enum ErrorKind {
     Unacceptable,
 }
 
-/// The op tree of an expression, with its properties and errors.
-pub(super) struct Lowered {
-    pub op: Op,
-    /// The places of the ops in the text.
-    pub spans: Spans,
-    pub ty: Ty,
-    /// Number of steps that one evaluation takes from the [`Budget`] at its beginning. Each
-    /// iteration of a comprehension such as `exists` takes further steps.
-    pub weight: u64,
-    pub errors: Vec<(ErrorKind, NodeError)>,
-    /// Nesting depth, including the depth of the variables that the expression uses.
-    pub depth: usize,
-    /// True if the expression, or a variable that it uses, can read `now`.
-    pub reads_now: bool,
-    pub reads_item: bool,
-}
-
-/// Converts the syntax tree below `root`. The op tree is valid only if the result has no errors.
-pub(super) fn lower(
-    root: &IdedExpr,
-    info: &SourceInfo,
-    environment: &Environment,
-    schema: Option<&dyn ObjectSchema>,
-) -> Lowered {
-    let mut lowering = Lowering {
-        environment,
-        schema,
-        values: HashMap::new(),
-        info,
-        spans: Spans::default(),
-        extent: None,
-        vars: Vec::new(),
-        ops: 0,
-        level: 0,
-        depth: 0,
-        reads_now: false,
-        reads_item: false,
-        errors: Vec::new(),
-        enclosing_formats: 0,
-        types: HashMap::new(),
-    };
-    let (op, ty) = lowering.expr(root);
-    Lowered {
-        op,
-        spans: lowering.spans,
-        ty,
-        depth: lowering.depth,
-        reads_now: lowering.reads_now,
-        reads_item: lowering.reads_item,
-        weight: weight(lowering.ops),
-        errors: lowering.errors,
-    }
-}
-
 /// Returns the number of steps for an evaluation of `ops` ops.
-fn weight(ops: u64) -> u64 {
+pub(super) fn weight(ops: u64) -> u64 {
     1 + ops / OPS_PER_STEP
 }
 
 /// The state of the conversion.
-struct Lowering<'v> {
+pub(super) struct Lowering<'v> {
     environment: &'v Environment,
     schema: Option<&'v dyn ObjectSchema>,
     /// The possible values of a node, if the schema lists them. The key is the id of the node.
     values: HashMap<u64, Vec<String>>,
     info: &'v SourceInfo,
-    spans: Spans,
+    /// The places of the ops in the text.
+    pub(super) spans: Spans,
     /// The span of the operands of the current node that are already converted. None if no operand
     /// is converted yet.
     extent: Option<Span>,
@@ -113,21 +60,46 @@ struct Lowering<'v> {
     vars: Vec<(String, Ty)>,
     /// Number of nodes that are already converted. [`weight`] takes this number as the number of
     /// ops.
-    ops: u64,
+    pub(super) ops: u64,
     /// Depth of the current node.
     level: usize,
-    /// Largest depth so far.
-    depth: usize,
-    reads_now: bool,
-    reads_item: bool,
-    errors: Vec<(ErrorKind, NodeError)>,
+    /// Largest depth so far, including the depth of the variables that the expression uses.
+    pub(super) depth: usize,
+    /// True if the expression, or a variable that it uses, can read `now`.
+    pub(super) reads_now: bool,
+    pub(super) reads_item: bool,
+    pub(super) errors: Vec<(ErrorKind, NodeError)>,
     /// Number of `format` calls around the current node.
     enclosing_formats: usize,
     /// The types of the nodes inside of `format` calls. The key is the id of the node.
     types: HashMap<u64, Ty>,
 }
 
-impl Lowering<'_> {
+impl<'v> Lowering<'v> {
+    pub(super) fn new(
+        environment: &'v Environment,
+        schema: Option<&'v dyn ObjectSchema>,
+        info: &'v SourceInfo,
+    ) -> Self {
+        Self {
+            environment,
+            schema,
+            values: HashMap::new(),
+            info,
+            spans: Spans::default(),
+            extent: None,
+            vars: Vec::new(),
+            ops: 0,
+            level: 0,
+            depth: 0,
+            reads_now: false,
+            reads_item: false,
+            errors: Vec::new(),
+            enclosing_formats: 0,
+            types: HashMap::new(),
+        }
+    }
+
     /// Reports an error, and returns the replacement of the node.
     fn error(&mut self, kind: ErrorKind, node: u64, message: impl Into<String>) -> (Op, Ty) {
         let message = message.into();
@@ -135,7 +107,7 @@ impl Lowering<'_> {
         (Op::Const(Const::Null), Ty::Error)
     }
 
-    fn mistyped(&mut self, node: u64, message: impl Into<String>) -> (Op, Ty) {
+    pub(super) fn mistyped(&mut self, node: u64, message: impl Into<String>) -> (Op, Ty) {
         self.error(ErrorKind::Mistyped, node, message)
     }
 
@@ -150,7 +122,8 @@ impl Lowering<'_> {
         )
     }
 
-    fn expr(&mut self, node: &IdedExpr) -> (Op, Ty) {
+    /// Converts the syntax tree below `node`. The op tree is valid only if there are no errors.
+    pub(super) fn expr(&mut self, node: &IdedExpr) -> (Op, Ty) {
         self.ops += 1;
         self.level += 1;
         self.depth = self.depth.max(self.level);
