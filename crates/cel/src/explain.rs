@@ -144,11 +144,10 @@ impl<'a> Explainer<'_, 'a> {
     /// Adds the clauses that decided the value of a variable, if the value is a bool or an error.
     /// Adds nothing if the expression of the variable is only a path, a literal or `object`.
     fn decide_variable(&mut self, slot: usize) {
-        let Some(program) = self.scope.variable(slot) else {
+        let Some((name, program)) = self.scope.variable(slot) else {
             return;
         };
         let is_simple = matches!(program.0.op, Op::Const(_) | Op::Object | Op::Path(..));
-        let name = self.scope.variable_name(slot).unwrap_or_default();
         let decided = matches!(
             self.scope.cached_result(slot),
             Some(Ok(V::Bool(_)) | Err(_)) | None
@@ -224,7 +223,7 @@ impl<'a> Explainer<'_, 'a> {
             Op::Now => "now".to_owned(),
             Op::Item => "item".to_owned(),
             Op::Object => "object".to_owned(),
-            Op::Variable(slot) => format!("variables.{}", self.scope.variable_name(*slot)?),
+            Op::Variable(slot) => format!("variables.{}", self.scope.variable(*slot)?.0),
             op => text_of(&self.program.0.source, self.program.0.spans.of(op)?),
         })
     }

@@ -166,9 +166,8 @@ impl<'e> ResultReader<'e> {
 
     /// Adds the possible results of a variable. Returns false if too many variables were read.
     fn read_variable(&mut self, slot: usize) -> bool {
-        let environment = self.environment;
-        let variable = environment.at(slot).zip(environment.name_at(slot));
-        let Some((program, name)) = variable.filter(|_| self.visited.len() < MAX_VARIABLE_READS)
+        let variable = self.environment.at(slot);
+        let Some((name, program)) = variable.filter(|_| self.visited.len() < MAX_VARIABLE_READS)
         else {
             return false;
         };

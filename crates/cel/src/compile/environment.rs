@@ -106,18 +106,15 @@ impl Environment {
     /// Returns the index and the program of the variable `name`. Returns None if no variable has
     /// this name.
     pub(crate) fn find(&self, name: &str) -> Option<(usize, &Program)> {
-        let slot = self.variables.iter().position(|(own, _)| **own == *name)?;
-        Some((slot, self.at(slot)?))
+        let mut all = self.variables.iter().enumerate();
+        let (slot, (_, program)) = all.find(|(_, (own, _))| **own == *name)?;
+        Some((slot, program))
     }
 
-    /// Returns the program of the variable with the index `slot`.
-    pub(crate) fn at(&self, slot: usize) -> Option<&Program> {
-        self.variables.get(slot).map(|(_, program)| program)
-    }
-
-    /// Returns the name of the variable with the index `slot`.
-    pub(crate) fn name_at(&self, slot: usize) -> Option<&str> {
-        self.variables.get(slot).map(|(name, _)| &**name)
+    /// Returns the name and the program of the variable with the index `slot`.
+    pub(crate) fn at(&self, slot: usize) -> Option<(&str, &Program)> {
+        let (name, program) = self.variables.get(slot)?;
+        Some((name, program))
     }
 
     /// Returns the field paths of `object` and the part of `item` that an evaluation of `op` can

@@ -115,7 +115,7 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
         if let Some(cached) = self.scope.cached_result(slot) {
             return cached;
         }
-        let Some(program) = self.scope.variable(slot) else {
+        let Some((name, program)) = self.scope.variable(slot) else {
             return Err(Fault::error("no such attribute"));
         };
         let before = std::mem::take(&mut self.scope.read_now);
@@ -123,9 +123,8 @@ impl<'e, 's, 'a: 'e> Context<'e, 's, 'a> {
             .and_then(|()| Context::new(self.scope, &program.0).eval(&program.0.op));
         let outcome = match outcome {
             Err(Fault::Located(error)) if error.variable.is_none() => {
-                let variable = self.scope.variable_name(slot);
                 let error = LocatedError {
-                    variable,
+                    variable: Some(name),
                     ..(*error).clone()
                 };
                 Err(Fault::Located(Rc::new(error)))

@@ -24,15 +24,9 @@ pub struct EvaluationScope<'a> {
     pub read_now: bool,
     pub(crate) item: Option<ListElement<'a>>,
     environment: Option<&'a Environment>,
-    /// The results of the variables that were read, by their index in the environment.
-    results: Vec<Option<VariableOutcome<'a>>>,
-}
-
-/// The cached result of a variable.
-struct VariableOutcome<'a> {
-    outcome: Outcome<'a>,
-    /// True if the evaluation of the variable has read `now`.
-    read_now: bool,
+    /// The results of the variables that were read, by their index in the environment. The flag is
+    /// true if the evaluation of the variable has read `now`.
+    results: Vec<Option<(Outcome<'a>, bool)>>,
 }
 
 /// One element of a list that an expression returned.
@@ -67,29 +61,24 @@ impl<'a> EvaluationScope<'a> {
         std::mem::replace(&mut self.item, item)
     }
 
-    /// Returns the program of the variable with the index `slot`.
-    pub(crate) fn variable(&self, slot: usize) -> Option<&'a Program> {
+    /// Returns the name and the program of the variable with the index `slot`.
+    pub(crate) fn variable(&self, slot: usize) -> Option<(&'a str, &'a Program)> {
         self.environment?.at(slot)
-    }
-
-    /// Returns the name of the variable with the index `slot`.
-    pub(crate) fn variable_name(&self, slot: usize) -> Option<&'a str> {
-        self.environment?.name_at(slot)
     }
 
     /// Returns the cached result of a variable, or None if the variable was not read before. If the
     /// evaluation of the variable has read `now`, [`Self::read_now`] becomes true.
     pub(crate) fn cached_result(&mut self, slot: usize) -> Option<Outcome<'a>> {
-        let cached = self.results.get(slot)?.as_ref()?;
-        self.read_now |= cached.read_now;
-        Some(cached.outcome.clone())
+        let (outcome, read_now) = self.results.get(slot)?.as_ref()?;
+        self.read_now |= read_now;
+        Some(outcome.clone())
     }
 
     pub(crate) fn cache_result(&mut self, slot: usize, outcome: Outcome<'a>, read_now: bool) {
         let variables = self.environment.map_or(0, Environment::len);
         self.results.resize_with(variables, || None);
         if let Some(cached) = self.results.get_mut(slot) {
-            *cached = Some(VariableOutcome { outcome, read_now });
+            *cached = Some((outcome, read_now));
         }
     }
 }
