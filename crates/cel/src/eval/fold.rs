@@ -16,18 +16,72 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
             let found = range.type_name();
             return Err(Fault::words(&["got '", found, "', expected iterable type"]));
         }
+        if fold.kind == ComprehensionKind::SortBy && !range.is_list() {
+            return Err(Fault::no_overload());
+        }
         let depth = self.vars.len();
-        let result = match fold.kind {
-            ComprehensionKind::All => self.quantify(fold, &range, false),
-            ComprehensionKind::Exists => self.quantify(fold, &range, true),
-            ComprehensionKind::ExistsOne => self.exists_one(fold, &range),
-            ComprehensionKind::Filter | ComprehensionKind::Map => self.collect(fold, &range),
-            ComprehensionKind::TransformMap => self.transform_map(fold, &range),
-            ComprehensionKind::TransformMapEntry => self.merge_entries(fold, &range),
-            ComprehensionKind::SortBy => self.sort_by(fold, &range),
-        };
+        let result = self.iterate(fold, &range, depth);
         self.vars.truncate(depth);
         result
+    }
+
+    /// Evaluates the condition and the body for each element or entry of `range`, and returns the
+    /// result of the comprehension. `depth` is the number of variables of the comprehensions around
+    /// this comprehension.
+    ///
+    /// If the body of `all` is false, or the body of `exists` is true, it decides the result, and
+    /// errors of other iterations are ignored.
+    #[inline(never)]
+    fn iterate(&mut self, fold: &'e Comprehension, range: &V<'e>, depth: usize) -> Outcome<'e> {
+        let is_exists = fold.kind == ComprehensionKind::Exists;
+        let mut failed = None;
+        let mut passed = 0;
+        let mut values = Vec::new();
+        let mut entries = Vec::new();
+        for index in 0..range.len() {
+            self.bind(fold, range, depth, index)?;
+            if let Some(condition) = &fold.test
+                && !self.test(condition)?
+            {
+                continue;
+            }
+            match fold.kind {
+                ComprehensionKind::All | ComprehensionKind::Exists => match self.test(&fold.body) {
+                    Ok(value) if value == is_exists => return Ok(V::Bool(is_exists)),
+                    Ok(_) => {}
+                    Err(Fault::Budget) => return Err(Fault::Budget),
+                    Err(fault) => failed = failed.or(Some(fault)),
+                },
+                ComprehensionKind::ExistsOne => passed += usize::from(self.test(&fold.body)?),
+                ComprehensionKind::Filter => {
+                    if self.test(&fold.body)? {
+                        values.extend(range.item(index));
+                    }
+                }
+                ComprehensionKind::Map | ComprehensionKind::SortBy => {
+                    values.push(self.eval(&fold.body)?);
+                }
+                ComprehensionKind::TransformMap => {
+                    let value = self.eval(&fold.body)?;
+                    entries.push((self.comprehension_variable(depth)?, value));
+                }
+                ComprehensionKind::TransformMapEntry => {
+                    let map = self.eval(&fold.body)?;
+                    self.add_entries(&mut entries, &map)?;
+                }
+            }
+        }
+        match fold.kind {
+            ComprehensionKind::All | ComprehensionKind::Exists => {
+                failed.map_or(Ok(V::Bool(!is_exists)), Err)
+            }
+            ComprehensionKind::ExistsOne => Ok(V::Bool(passed == 1)),
+            ComprehensionKind::Filter | ComprehensionKind::Map => Ok(V::List(values.into())),
+            ComprehensionKind::SortBy => lists::sort_by_keys(range, &values, self.scope.budget),
+            ComprehensionKind::TransformMap | ComprehensionKind::TransformMapEntry => {
+                Ok(V::Map(entries.into()))
+            }
+        }
     }
 
     /// Charges the steps of one iteration, and sets the variables of a comprehension to the element
@@ -54,97 +108,12 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
         Ok(())
     }
 
-    /// Evaluates `all` if `decides` is false, or `exists` if `decides` is true. If an iteration
-    /// returns `decides`, this value is the result, and errors of other iterations are ignored.
-    #[inline(never)]
-    fn quantify(&mut self, fold: &'e Comprehension, range: &V<'e>, decides: bool) -> Outcome<'e> {
-        let depth = self.vars.len();
-        let mut failed = None;
-        for index in 0..range.len() {
-            self.bind(fold, range, depth, index)?;
-            match self.eval(&fold.body) {
-                Ok(V::Bool(value)) if value == decides => return Ok(V::Bool(decides)),
-                Ok(V::Bool(_)) => {}
-                Err(Fault::Budget) => return Err(Fault::Budget),
-                Ok(other) => failed = failed.or_else(|| Some(no_bool(&other))),
-                Err(fault) => failed = failed.or(Some(fault)),
-            }
-        }
-        failed.map_or(Ok(V::Bool(!decides)), Err)
-    }
-
     /// Evaluates a condition of a comprehension, which must be a bool.
     fn test(&mut self, op: &'e Op) -> Result<bool, Fault<'e>> {
         match self.eval(op)? {
             V::Bool(value) => Ok(value),
             other => Err(no_bool(&other)),
         }
-    }
-
-    #[inline(never)]
-    fn exists_one(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
-        let depth = self.vars.len();
-        let mut found = 0;
-        for index in 0..range.len() {
-            self.bind(fold, range, depth, index)?;
-            found += usize::from(self.test(&fold.body)?);
-        }
-        Ok(V::Bool(found == 1))
-    }
-
-    #[inline(never)]
-    fn collect(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
-        let depth = self.vars.len();
-        let mut items = Vec::new();
-        for index in 0..range.len() {
-            self.bind(fold, range, depth, index)?;
-            items.extend(self.collected(fold, range, index)?);
-        }
-        Ok(V::List(items.into()))
-    }
-
-    /// Returns the value that the iteration `index` adds to the result of the comprehension, or
-    /// None if the condition is false.
-    fn collected(
-        &mut self,
-        fold: &'e Comprehension,
-        range: &V<'e>,
-        index: usize,
-    ) -> Result<Option<V<'e>>, Fault<'e>> {
-        if fold.kind == ComprehensionKind::Filter {
-            let passed = self.test(&fold.body)?;
-            return Ok(passed.then(|| range.item(index)).flatten());
-        }
-        match &fold.test {
-            Some(condition) if !self.test(condition)? => Ok(None),
-            _ => self.eval(&fold.body).map(Some),
-        }
-    }
-
-    #[inline(never)]
-    fn transform_map(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
-        let depth = self.vars.len();
-        let mut entries = Vec::new();
-        for index in 0..range.len() {
-            self.bind(fold, range, depth, index)?;
-            if let Some(value) = self.collected(fold, range, index)? {
-                entries.push((self.comprehension_variable(depth)?, value));
-            }
-        }
-        Ok(V::Map(entries.into()))
-    }
-
-    #[inline(never)]
-    fn merge_entries(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
-        let depth = self.vars.len();
-        let mut entries: Vec<(V<'e>, V<'e>)> = Vec::new();
-        for index in 0..range.len() {
-            self.bind(fold, range, depth, index)?;
-            if let Some(map) = self.collected(fold, range, index)? {
-                self.add_entries(&mut entries, &map)?;
-            }
-        }
-        Ok(V::Map(entries.into()))
     }
 
     /// Adds the entries of `map` to `entries`. Returns an error if `entries` already contains a key
@@ -167,20 +136,6 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
             entries.push((key, value));
         }
         Ok(())
-    }
-
-    #[inline(never)]
-    fn sort_by(&mut self, fold: &'e Comprehension, range: &V<'e>) -> Outcome<'e> {
-        if !range.is_list() {
-            return Err(Fault::no_overload());
-        }
-        let depth = self.vars.len();
-        let mut keys = Vec::with_capacity(range.len());
-        for index in 0..range.len() {
-            self.bind(fold, range, depth, index)?;
-            keys.push(self.eval(&fold.body)?);
-        }
-        lists::sort_by_keys(range, &keys, self.scope.budget)
     }
 }
 
