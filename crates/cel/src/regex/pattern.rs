@@ -10,6 +10,10 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::re2::{Translated, translate};
 
+/// Maximum length of a pattern in bytes (64 KiB). A longer pattern is refused. The parser needs about
+/// 100 bytes of memory for each character.
+const MAX_SOURCE: usize = 64 << 10;
+
 /// Maximum size of a compiled pattern in bytes (1 MiB). A larger pattern is refused. RE2's default
 /// limit has the same order of magnitude.
 const MAX_COMPILED: usize = 1 << 20;
@@ -108,8 +112,11 @@ impl Pattern {
 }
 
 /// Translates a pattern to the syntax of the `regex` crate. Returns an error if the pattern is
-/// invalid, or if it exceeds [`MAX_FOLDED_CHARS`].
+/// invalid, or if it exceeds [`MAX_SOURCE`] or [`MAX_FOLDED_CHARS`].
 fn translated(source: &str) -> Result<Translated, String> {
+    if source.len() > MAX_SOURCE {
+        return Err("error parsing regexp: the pattern is too long".to_owned());
+    }
     let translated = translate(source).map_err(|fault| format!("error parsing regexp: {fault}"))?;
     if translated.folded_chars > MAX_FOLDED_CHARS {
         return Err(format!(

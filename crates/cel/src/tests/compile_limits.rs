@@ -206,6 +206,17 @@ fn a_computed_regular_expression_takes_steps_for_its_classes() {
 }
 
 #[test]
+fn a_computed_regular_expression_has_at_most_64_kib() {
+    let matches = |groups: usize| {
+        let json = format!(r#"{{"a": "{}"}}"#, "()".repeat(groups));
+        evaluate_to_text(&json, "'x'.matches(object.a)", &Environment::default())
+    };
+    assert_eq!(matches(1 << 15), "true");
+    let expected = "1:12: error parsing regexp: string.matches(string)";
+    assert_eq!(matches((1 << 15) + 1), expected);
+}
+
+#[test]
 fn variables_are_not_copied_into_the_expressions_that_use_them() {
     let environment = variables("object.a", |last| format!("[{last}, {last}]"));
     let program = with_variables("variables.v31", &environment);
