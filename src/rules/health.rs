@@ -66,15 +66,16 @@ pub(super) struct RuleSetHealth<'a> {
     pub(super) missing_fields: Option<&'a [String]>,
 }
 
-/// The state of the feeds of a rule set, which are the watches of its target.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The state of a feed, which is a watch of a target. The state of several feeds is the smallest state
+/// of one of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchState {
-    /// No feed fails, but at least one feed is not up to date yet or has not started yet.
-    Pending,
-    /// All feeds are up to date.
-    Active,
-    /// A feed fails, for this reason.
+    /// The feed fails, for this reason.
     Failed(String),
+    /// The feed is not up to date yet, or has not started yet.
+    Pending,
+    /// The feed is up to date.
+    Active,
 }
 
 /// The reason why a rule set is not ready.

@@ -253,9 +253,7 @@ impl Registry {
 
     /// Returns true if every feed that should run has reported whether it is up to date.
     pub(super) fn caught_up(&self) -> bool {
-        self.targets
-            .iter()
-            .all(|(gvr, target)| target.caught_up(gvr))
+        self.targets.values().all(TrackedTarget::caught_up)
     }
 
     /// Returns the rule sets without a rule book. Possible causes are:

@@ -45,9 +45,8 @@ pub(super) struct TrackedTarget {
     /// True if a rule set or the resolution has changed since the last call of
     /// [`TrackedTarget::publish`]. The rule book may then have to change.
     pub(super) stale: bool,
-    /// The last report of each feed for the published rule book: the reason why the feed fails, or
-    /// `None` if the feed is up to date. A feed that has not reported yet has no entry.
-    feeds: HashMap<Source, Option<String>>,
+    /// The feeds of the published rule book. A feed that has not reported yet is pending.
+    feeds: HashMap<Source, WatchState>,
 }
 
 impl TrackedTarget {
@@ -58,9 +57,10 @@ impl TrackedTarget {
 
     /// Returns true if the last look-up failed, if the target is not served, or if its feeds fail.
     pub(super) fn is_doubtful(&self) -> bool {
+        let has_failed = |state: &WatchState| matches!(state, WatchState::Failed(_));
         self.look_up_failure.is_some()
             || !matches!(self.resolution, Some(Resolution::Served { .. }))
-            || self.feeds.values().any(Option::is_some)
+            || self.feeds.values().any(has_failed)
     }
 
     /// Records a result of discovery. A failed look-up does not replace the result of an earlier
@@ -81,8 +81,10 @@ impl TrackedTarget {
         if self.published.as_ref().map(|book| book.generation) != Some(feedback.generation) {
             return false;
         }
-        let before = self.feeds.insert(feedback.source, feedback.failure.clone());
-        before != Some(feedback.failure)
+        let failure = feedback.failure;
+        let state = failure.map_or(WatchState::Active, WatchState::Failed);
+        let before = self.feeds.insert(feedback.source, state.clone());
+        before != Some(state)
     }
 
     /// Returns a publication with the rule book of the rule sets `usable`, which are sorted by
@@ -122,7 +124,8 @@ impl TrackedTarget {
             return None;
         }
         self.published.clone_from(&book);
-        self.feeds.clear();
+        let sources = book.iter().flat_map(|book| book.sources(gvr));
+        self.feeds = sources.map(|it| (it, WatchState::Pending)).collect();
         Some(Publication {
             target: gvr.clone(),
             book,
@@ -148,18 +151,19 @@ impl TrackedTarget {
     /// Returns true if the published rule book does not contain the rule set `name`, but the next
     /// call of [`TrackedTarget::publish`] may publish a rule book that contains it.
     pub(super) fn awaits_book(&self, name: &str) -> bool {
-        let contains = |book: &Arc<RuleBook>| book.rule_sets.iter().any(|own| &*own.name == name);
-        self.stale && !self.published.as_ref().is_some_and(contains)
+        self.stale && self.published_rule_set(name).is_none()
+    }
+
+    /// Returns the rule set `name` of the published rule book.
+    fn published_rule_set(&self, name: &str) -> Option<&Arc<RuleSet>> {
+        self.published.as_ref()?.rule_set(name)
     }
 
     /// Returns true if every feed of the published rule book has sent its first report: that the
     /// feed is up to date, or why it is not. Also returns true if no rule book is published.
-    pub(super) fn caught_up(&self, gvr: &Arc<Gvr>) -> bool {
-        self.published.as_ref().is_none_or(|book| {
-            book.sources(gvr)
-                .iter()
-                .all(|source| self.feeds.contains_key(source))
-        })
+    pub(super) fn caught_up(&self) -> bool {
+        let mut states = self.feeds.values();
+        states.all(|state| *state != WatchState::Pending)
     }
 
     /// Returns the kind of the target's objects, and true if this kind is namespaced. Returns
@@ -175,41 +179,16 @@ impl TrackedTarget {
 
     /// Returns the state of the feeds of the rule set `name`.
     pub(super) fn watch_state(&self, name: &str) -> WatchState {
-        let Some(book) = &self.published else {
+        let Some(rule_set) = self.published_rule_set(name) else {
             return WatchState::Pending;
         };
-        let own = |rule_set: &&Arc<RuleSet>| &*rule_set.name == name;
-        let Some(rule_set) = book.rule_sets.iter().find(own) else {
-            return WatchState::Pending;
-        };
+        let own = self.feeds.iter().filter(|(source, _)| {
+            let namespace = source.namespace.as_deref();
+            namespace.is_none() || rule_set.covers(namespace)
+        });
         // If the rule book will be replaced, not all rules are evaluated yet.
-        let mut active = !self.stale;
-        for namespace in feed_namespaces(book, rule_set) {
-            let feed = self
-                .feeds
-                .iter()
-                .find(|(source, _)| source.namespace.as_deref() == namespace);
-            match feed {
-                Some((_, Some(failure))) => return WatchState::Failed(failure.clone()),
-                Some((_, None)) => {}
-                None => active = false,
-            }
-        }
-        if active {
-            WatchState::Active
-        } else {
-            WatchState::Pending
-        }
-    }
-}
-
-/// Returns the namespaces that the feeds of a rule set watch. The element `None` stands for the
-/// feed of all namespaces.
-fn feed_namespaces<'a>(book: &RuleBook, rule_set: &'a RuleSet) -> Vec<Option<&'a str>> {
-    match &rule_set.namespaces {
-        Some(own) if book.has_feeds_per_namespace() => {
-            own.iter().map(|own| Some(own.as_str())).collect()
-        }
-        _ => vec![None],
+        let pending = self.stale.then_some(WatchState::Pending);
+        let states = own.map(|(_, state)| state.clone()).chain(pending);
+        states.min().unwrap_or(WatchState::Active)
     }
 }
