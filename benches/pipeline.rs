@@ -18,7 +18,9 @@ use ifo_cel::Doc;
 use ifo_engine::activity::Activities;
 use ifo_engine::detect::{Evaluation, FeedEvent, evaluate};
 use ifo_engine::rules::RuleBook;
-use ifo_engine::track::{Existing, Message, OperationBounds, Tracker, TrackerSettings, Write};
+use ifo_engine::track::{
+    Existing, Message, OperationBounds, Publication, Tracker, TrackerSettings, Write,
+};
 use jiff::Timestamp;
 use shared::{processor_time, virtual_machines};
 use std::sync::Arc;
@@ -92,11 +94,11 @@ impl Pipeline {
             writer,
         };
         pipeline.tracker.advance(
-            Message::Rules {
+            Message::Rules(Publication {
                 target: pipeline.source.target.clone(),
                 book: Some(pipeline.book.clone()),
                 removed: false,
-            },
+            }),
             clock::reading(),
         );
         (pipeline, reader)

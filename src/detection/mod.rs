@@ -24,13 +24,12 @@ mod feed_task;
 pub(crate) mod tests;
 
 use crate::clock;
-use crate::rules::Publication;
 use feed_task::FeedTask;
 pub use feed_task::Supervisor;
 use futures::FutureExt as _;
 use ifo_api::{Gvr, Source};
 use ifo_engine::rules::{RuleBook, WorkWaitingSince};
-use ifo_engine::track::Message;
+use ifo_engine::track::{Message, Publication};
 use ifo_observe::Backoff;
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -64,24 +63,16 @@ impl Supervisor {
                 }
                 publication = publications.recv() => publication,
             };
-            let Some(Publication {
-                target,
-                book,
-                removed,
-            }) = publication
-            else {
+            let Some(publication) = publication else {
                 return;
             };
+            let (target, book) = (publication.target.clone(), publication.book.clone());
             // The tracker must receive all messages of the old feeds before the new rules. So the old
             // feeds are stopped first.
             if let Some(mut feeds) = running.remove(&target) {
                 feeds.shutdown().await;
             }
-            let message = Message::Rules {
-                target: target.clone(),
-                book: book.clone(),
-                removed,
-            };
+            let message = Message::Rules(publication);
             if self.tracker.send(message).await.is_err() {
                 return;
             }

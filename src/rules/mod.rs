@@ -21,4 +21,4 @@ pub use compilations::{CompileResult, Compiler, compile_on_thread};
 pub use controller::{Controller, Inputs, Outputs, RuleSetEvent, SyncState};
 pub use states::Report;
 pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};
-pub use tracked_target::{Feedback, Publication};
+pub use tracked_target::Feedback;

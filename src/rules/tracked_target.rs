@@ -6,6 +6,7 @@ use super::health::WatchState;
 use ifo_api::Text;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{RuleBook, RuleSet};
+use ifo_engine::track::Publication;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -19,17 +20,6 @@ pub struct Feedback {
     pub generation: u64,
     /// The reason why the feed is not up to date. `None` if it is up to date.
     pub failure: Option<String>,
-}
-
-/// A new rule book for the feeds of one target.
-#[derive(Clone, Debug)]
-pub struct Publication {
-    /// The target.
-    pub target: Arc<Gvr>,
-    /// The rule book. `None` ends the feeds.
-    pub book: Option<Arc<RuleBook>>,
-    /// True if the feeds end because the target is no longer served.
-    pub removed: bool,
 }
 
 /// The state of one target.

@@ -11,7 +11,7 @@ use ifo_api::{Gvr, Source};
 use ifo_engine::ClockReading;
 use ifo_engine::detect::{Evaluation, FeedEvent, Finding, RuleValues, Subject};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{Message, Retention, Tracker, TrackerSettings, Write};
+use ifo_engine::track::{Message, Publication, Retention, Tracker, TrackerSettings, Write};
 use jiff::Timestamp;
 use serde_json::json;
 use std::sync::{Arc, LazyLock};
@@ -79,11 +79,11 @@ pub(crate) fn messages(name: &str, is_over: bool) -> Vec<Message> {
     let rule_set = Arc::new(compile("rules", &spec).unwrap());
     let sets = vec![rule_set.clone()];
     let book = RuleBook::new(1, (*target).clone(), "VirtualMachine".into(), true, sets);
-    let mut messages = vec![Message::Rules {
+    let mut messages = vec![Message::Rules(Publication {
         target: target.clone(),
         book: Some(Arc::new(book)),
         removed: false,
-    }];
+    })];
     for is_detected in [true, false] {
         if !is_detected && !is_over {
             break;

@@ -9,7 +9,7 @@
 use crate::ClockReading;
 use crate::detect::{Detector, EvaluatedObject, Evaluation, FeedEvent, labels_of_json};
 use crate::rules::RuleBook;
-use crate::track::{Message, Tracker, TrackerSettings, Write};
+use crate::track::{Message, Publication, Tracker, TrackerSettings, Write};
 use ifo_api::{Gvr, Source};
 use jiff::{SignedDuration, Timestamp};
 use kube::core::SelectorExt as _;
@@ -82,11 +82,11 @@ impl<O: ReplayObserver> Replay<O> {
     /// empty, because objects are added later.
     pub fn add_book(&mut self, book: &Arc<RuleBook>) {
         let target = Arc::new(book.target.clone());
-        let rules = Message::Rules {
+        let rules = Message::Rules(Publication {
             target: target.clone(),
             book: Some(book.clone()),
             removed: false,
-        };
+        });
         self.tracker.advance(rules, self.now);
         for source in book.sources(&target) {
             let mut detector = Detector::new(book.clone(), Arc::new(()));

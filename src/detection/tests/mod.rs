@@ -229,7 +229,7 @@ fn feed_name(source: &Source) -> String {
 
 fn message_line(message: &Message) -> String {
     match message {
-        Message::Rules { target, book, .. } => match book {
+        Message::Rules(Publication { target, book, .. }) => match book {
             Some(book) => format!("rules {} of {}", book.generation, target.resource),
             None => format!("no rules of {}", target.resource),
         },

@@ -3,12 +3,12 @@
 use crate::detection::Supervisor;
 use crate::index::{self, Bounds, Cursor, IndexReader, index};
 use crate::replicate::Leadership;
-use crate::rules::{Feedback, Publication};
+use crate::rules::Feedback;
 use crate::telemetry::Metrics;
 use crate::tracker_task::{self, ActivityWriter};
 use ifo_api::completeness::Gaps;
 use ifo_engine::rules::RuleBook;
-use ifo_engine::track::{Message, Tracker, TrackerSettings};
+use ifo_engine::track::{Message, Publication, Tracker, TrackerSettings};
 use ifo_observe::Feed;
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use ifo_api::completeness::Gaps;
 use ifo_api::{Gvr, Source};
 use ifo_engine::detect::{Detector, FeedEvent};
 use ifo_engine::rules::{RuleBook, compile};
-use ifo_engine::track::{InitialState, Message, Retention, Tracker, TrackerSettings};
+use ifo_engine::track::{InitialState, Message, Publication, Retention, Tracker, TrackerSettings};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -237,11 +237,11 @@ impl SimulatedFeed {
         });
         let book = Arc::new(book(&target));
         self.random_delay(500).await;
-        self.send(Message::Rules {
+        self.send(Message::Rules(Publication {
             target: target.clone(),
             book: Some(book.clone()),
             removed: false,
-        })
+        }))
         .await;
         let source = Source {
             target,

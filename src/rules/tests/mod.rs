@@ -20,6 +20,7 @@ use ifo_api::{Gvr, Resolution, Source};
 use ifo_engine::rules::{
     Activity, EvaluationError, EvaluationFailure, RuleBook, RuleSetsWithoutBook, compile,
 };
+use ifo_engine::track::Publication;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};

@@ -63,15 +63,7 @@ pub enum Write {
 pub enum Message {
     /// The rules for a resource changed. This message must be sent before evaluations with the new
     /// rules.
-    Rules {
-        /// Resource that the rules watch.
-        target: Arc<Gvr>,
-        /// New rules. None if no rules for the resource remain.
-        book: Option<Arc<RuleBook>>,
-        /// True if the cluster no longer serves the resource. Operations that no rule can detect
-        /// any more then complete with the reason `TargetRemoved` instead of `RuleRemoved`.
-        removed: bool,
-    },
+    Rules(Publication),
     /// A feed, which is the watch of one resource, reports an event.
     Feed {
         /// Identity of the feed.
@@ -102,6 +94,18 @@ pub enum Message {
     /// The task that writes these changes to the index sends the answer. The tracker ignores this
     /// message.
     Flush(oneshot::Sender<()>),
+}
+
+/// The new rules for one resource.
+#[derive(Clone, Debug)]
+pub struct Publication {
+    /// Resource that the rules watch.
+    pub target: Arc<Gvr>,
+    /// New rules. None if no rules for the resource remain.
+    pub book: Option<Arc<RuleBook>>,
+    /// True if the cluster no longer serves the resource. Operations that no rule can detect any
+    /// more then complete with the reason `TargetRemoved` instead of `RuleRemoved`.
+    pub removed: bool,
 }
 
 /// The names of namespaces, each with its `metadata.creationTimestamp`.

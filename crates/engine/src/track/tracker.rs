@@ -18,7 +18,7 @@ use super::refused_operations::RefusedOperations;
 use super::retained::RetainedByComponent;
 use super::shared_state::{SharedState, TrackerSettings};
 use super::subject::{SubjectEventContext, TrackedSubject};
-use super::{Existing, Message, Namespaces, SharedBaselines};
+use super::{Existing, Message, Namespaces, Publication, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, MissingSubjects};
 use crate::rules::{Report, RuleBook};
 use crate::{ClockReading, Meter};
@@ -97,11 +97,7 @@ impl Tracker {
 
     fn apply(&mut self, message: Message, now: ClockReading) {
         match message {
-            Message::Rules {
-                target,
-                book,
-                removed,
-            } => self.apply_rules(&target, book, removed, now),
+            Message::Rules(publication) => self.apply_rules(publication, now),
             Message::Existing(Existing::Namespaces(existing)) => {
                 self.set_namespaces(&existing, now.steady);
             }
@@ -330,13 +326,8 @@ impl Tracker {
 
     /// Applies the new rules of a target. Completes the operations that no rule can detect any
     /// more.
-    fn apply_rules(
-        &mut self,
-        target: &Arc<Gvr>,
-        book: Option<Arc<RuleBook>>,
-        removed: bool,
-        now: ClockReading,
-    ) {
+    fn apply_rules(&mut self, publication: Publication, now: ClockReading) {
+        let (target, book) = (&publication.target, publication.book);
         // New rules make the feeds of the target list all objects again. With the old feed states,
         // the objects in these lists would count as objects that have just changed.
         let old = self.feeds.extract_if(|source, _| source.target == *target);
@@ -357,7 +348,7 @@ impl Tracker {
                 tracked.target = target.clone();
             }
         }
-        let end = if removed {
+        let end = if publication.removed {
             End::TargetRemoved
         } else {
             End::RuleRemoved

@@ -101,11 +101,11 @@ impl TrackerFixture {
     }
 
     pub(super) fn remove_rules(&mut self, removed: bool) {
-        self.send(Message::Rules {
+        self.send(Message::Rules(Publication {
             target: self.target.clone(),
             book: None,
             removed,
-        });
+        }));
     }
 
     pub(super) fn send(&mut self, message: Message) {
@@ -259,11 +259,11 @@ impl TrackerFixture {
         let target = (*self.target).clone();
         let kind = "VirtualMachine".to_owned();
         self.book = Arc::new(RuleBook::new(self.generation, target, kind, true, sets));
-        Message::Rules {
+        Message::Rules(Publication {
             target: self.target.clone(),
             book: Some(self.book.clone()),
             removed: false,
-        }
+        })
     }
 
     /// Evaluates the rules on `object`, which becomes the new state of the VM.

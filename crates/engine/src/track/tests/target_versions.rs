@@ -23,11 +23,11 @@ fn an_operation_ends_with_its_subject_after_the_version_of_the_target_changed() 
     fixture.evaluate_vm(&["Migrating"]);
     fixture.target = newer;
     fixture.set_rules(RULES);
-    fixture.send(Message::Rules {
+    fixture.send(Message::Rules(Publication {
         target: older,
         book: None,
         removed: false,
-    });
+    }));
     assert_eq!(fixture.shown().len(), 1, "the other version detects it");
     // The object was deleted before the first list of the new version.
     lists(&mut fixture);
