@@ -11,7 +11,7 @@ use super::server_pipeline::ServerPipeline;
 use crate::clock;
 use crate::detection::Supervisor;
 use crate::persist::UnsyncedRuleSets;
-use crate::rules::{Controller, Inputs, Outputs, SyncState, compile_on_thread};
+use crate::rules::{Controller, Inputs, Outputs, Report, compile_on_thread};
 use crate::tracker_task::{ActivityWriter, send_gaps};
 use aggregated_apiserver::serve::Readiness;
 use ifo_engine::rules::{EvaluationInstant, EvaluationTime};
@@ -58,7 +58,6 @@ impl ServerPipeline {
         let common = &self.shared.common;
         let (publications, published) = mpsc::channel(BOOKS_CAPACITY);
         let (feedback, reported) = mpsc::channel(FEEDBACK_CAPACITY);
-        let (sync, sync_reader) = watch::channel(SyncState::default());
         let supervisor = Supervisor {
             feed: input.feed,
             tracker: term.tracker.clone(),
@@ -86,12 +85,11 @@ impl ServerPipeline {
         };
         let outputs = Outputs {
             publications,
-            sync,
             report: self.shared.report.clone(),
             status: input.status,
         };
         let synced = watch_sync_state(
-            sync_reader,
+            self.shared.report.subscribe(),
             term.tracker.clone(),
             self.shared.readiness.clone(),
             input.unsynced_rule_sets,
@@ -110,7 +108,7 @@ impl ServerPipeline {
 }
 
 /// Decides when a new leader begins to serve operations, and keeps `unsynced_rule_sets` up to date.
-/// Ends with the controller. The caller has restored the operations of earlier leaders.
+/// Never ends. The caller has restored the operations of earlier leaders.
 ///
 /// A replica that copied the operations of an earlier leader already serves operations when it
 /// becomes the leader. Any other new leader begins when both conditions are met:
@@ -122,7 +120,7 @@ impl ServerPipeline {
 /// If they are not met within the time `limit`, the leader serves the operations that it has detected
 /// so far.
 async fn watch_sync_state(
-    mut sync: watch::Receiver<SyncState>,
+    mut reports: watch::Receiver<Arc<Report>>,
     tracker: mpsc::Sender<Message>,
     readiness: Arc<Readiness>,
     unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
@@ -139,26 +137,31 @@ async fn watch_sync_state(
         }
     };
     let following = async {
-        loop {
-            // This task first takes the newest value of the rule-set controller, and then flushes.
+        let mut last = None;
+        // The sender of the reports is never dropped.
+        while reports.changed().await.is_ok() {
+            // This task first takes the newest report of the rule-set controller, and then flushes.
             // So after the flush, the index contains all operations that feeds detected before the
-            // controller sent this value.
-            let state = sync.borrow_and_update().clone();
-            if let Some(without_book) = state.without_book {
+            // controller sent this report.
+            let report = reports.borrow_and_update().clone();
+            let without_book = report.without_book.clone();
+            let state = without_book.map(|it| (it, report.unsynced()));
+            if let Some((without_book, unsynced)) = &state
+                && state != last
+            {
                 // These calls fail only if the leadership term is ending.
                 let (done, flushed) = oneshot::channel();
-                let _ = tracker.send(Message::AllRuleBooksSent(without_book)).await;
+                let sent = Message::AllRuleBooksSent(without_book.clone());
+                let _ = tracker.send(sent).await;
                 let _ = tracker.send(Message::Flush(done)).await;
                 let _ = flushed.await;
                 readiness.set_synced();
-                let before = unsynced_rule_sets.send_replace(Some(state.unsynced));
-                if before.is_none() {
+                let unsynced = Some(Arc::new(unsynced.clone()));
+                if unsynced_rule_sets.send_replace(unsynced).is_none() {
                     tracing::info!("every target has been read, or its read has failed");
                 }
             }
-            if sync.changed().await.is_err() {
-                return;
-            }
+            last = state;
         }
     };
     tokio::join!(late, following);

@@ -16,10 +16,9 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, FuturesUnordered};
 use futures::{FutureExt as _, StreamExt as _};
 use ifo_api::ruleset::OperationRuleSet;
-use ifo_engine::rules::RuleSetsWithoutBook;
 use ifo_engine::track::Publication;
 use ifo_observe::{Resolve, ResolvedTarget};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -76,23 +75,11 @@ pub struct Inputs {
     pub feedback: mpsc::Receiver<Feedback>,
 }
 
-/// Which rule sets have been read.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SyncState {
-    /// The rule sets that are in no rule book. `None` until each feed has sent its first report to
-    /// [`Inputs::feedback`].
-    pub without_book: Option<Arc<RuleSetsWithoutBook>>,
-    /// Names of the rule sets that may miss operations, because their targets are not up to date.
-    pub unsynced: Arc<BTreeSet<String>>,
-}
-
 /// The outputs of the controller.
 pub struct Outputs {
     /// Receives the rule books.
     pub publications: mpsc::Sender<Publication>,
-    /// Which rule sets have been read.
-    pub sync: watch::Sender<SyncState>,
-    /// The state of all rule sets, for warnings and metrics.
+    /// The state of all rule sets.
     pub report: watch::Sender<Arc<Report>>,
     /// Receives the statuses.
     pub status: Arc<dyn StatusSink>,
@@ -232,32 +219,13 @@ impl Controller {
             if is_resolved {
                 self.start = StartPhase::Done;
             }
-            self.send_state(&outputs);
+            // Until the start is done, the receivers have the default report, which says that the rule
+            // sets have not been read.
+            if self.start == StartPhase::Done {
+                let report = self.registry.report();
+                outputs.report.send_replace(Arc::new(report));
+            }
         }
-    }
-
-    /// Sends the state of the rule sets to the receivers.
-    fn send_state(&self, outputs: &Outputs) {
-        // Until the start is done, the receivers have the default report, which says that the rule
-        // sets have not been read.
-        let report = Arc::new(self.registry.report());
-        let is_started = self.start == StartPhase::Done;
-        if is_started {
-            outputs.report.send_replace(report.clone());
-        }
-        // Before `without_book` is sent, the tracker, which turns detections into operations, must
-        // have received all published rule books. The tracker receives each rule book before the
-        // feeds of this rule book start. So when all feeds have reported, the tracker has received
-        // all rule books.
-        let has_caught_up = is_started && self.registry.caught_up();
-        outputs.sync.send_if_modified(|last| {
-            let without_book = has_caught_up.then(|| self.registry.rule_sets_without_book());
-            let state = SyncState {
-                without_book: without_book.map(Arc::new).or(last.without_book.clone()),
-                unsynced: Arc::new(report.unsynced()),
-            };
-            std::mem::replace(last, state) != *last
-        });
     }
 
     fn handle_rule_set(&mut self, event: RuleSetEvent) {

@@ -38,6 +38,8 @@ pub(super) struct Registry {
     compilations: u64,
     /// The generation of the newest rule book. Each new rule book gets the next number.
     generation: u64,
+    /// The value of [`Report::without_book`].
+    without_book: Option<Arc<RuleSetsWithoutBook>>,
 }
 
 impl Registry {
@@ -253,7 +255,7 @@ impl Registry {
     }
 
     /// Returns true if every feed that should run has reported whether it is up to date.
-    pub(super) fn caught_up(&self) -> bool {
+    fn caught_up(&self) -> bool {
         self.targets.values().all(TrackedTarget::caught_up)
     }
 
@@ -263,7 +265,7 @@ impl Registry {
     /// - The rule book has not been published yet.
     /// - The rule set is being compiled.
     /// - The rule set does not compile, and no earlier valid version of its rules is known.
-    pub(super) fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
+    fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
         for (name, known) in &self.rule_sets {
             let target = self.targets.get(&known.spec.target);
@@ -317,8 +319,15 @@ impl Registry {
         }
     }
 
-    /// Returns the state of all rule sets.
-    pub(super) fn report(&self) -> Report {
+    /// Returns the state of all rule sets. The caller must have sent the rule books that
+    /// [`Self::publish`] has returned.
+    pub(super) fn report(&mut self) -> Report {
+        // The tracker, which turns detections into operations, receives each rule book before the
+        // feeds of this rule book start. So when all feeds have reported, the tracker has received
+        // all rule books.
+        if self.caught_up() {
+            self.without_book = Some(Arc::new(self.rule_sets_without_book()));
+        }
         let total = self.bytes_in_use();
         let rule_sets = self.rule_sets.iter().map(|(name, known)| ReportedRuleSet {
             name: name.as_str().into(),
@@ -341,6 +350,7 @@ impl Registry {
         Report {
             read: true,
             rule_sets: rule_sets.chain(unreadable).collect(),
+            without_book: self.without_book.clone(),
         }
     }
 

@@ -1,10 +1,11 @@
-//! The state of all rule sets, for the warnings on lists and the metric `ifo_rule_sets`.
+//! The state of all rule sets, for the warnings on lists, the metric `ifo_rule_sets`, the tracker
+//! (which turns detections into operations) and persistence mode.
 
 use super::health::NotReady;
 use ifo_api::Text;
 use ifo_api::completeness::{Gap, Gaps};
 use ifo_api::ruleset::{EVALUATION_FAILED, OperationRuleSetSpec};
-use ifo_engine::rules::RuleSet;
+use ifo_engine::rules::{RuleSet, RuleSetsWithoutBook};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,6 +16,9 @@ pub struct Report {
     pub(super) read: bool,
     /// All rule sets.
     pub(super) rule_sets: Vec<ReportedRuleSet>,
+    /// The rule sets that were in no rule book when all feeds were last known to have reported.
+    /// `None` until each feed has sent its first report.
+    pub without_book: Option<Arc<RuleSetsWithoutBook>>,
 }
 
 /// One rule set in the report.
@@ -45,7 +49,7 @@ impl Report {
 
     /// Returns the names of the rule sets that are being compiled, whose target has not been read
     /// completely, or whose watch is interrupted.
-    pub(super) fn unsynced(&self) -> BTreeSet<String> {
+    pub fn unsynced(&self) -> BTreeSet<String> {
         let is_unsynced = |it: &&ReportedRuleSet| {
             let not_ready = it.watched.as_ref().err();
             not_ready.is_some_and(NotReady::is_unsynced)
@@ -165,6 +169,7 @@ mod tests {
         let report = Report {
             read: true,
             rule_sets: vec![rule_set],
+            ..Report::default()
         };
         let gaps = report.gaps();
         assert_eq!(gaps.total, 1);
@@ -185,6 +190,7 @@ mod tests {
                 with(NotReady::new("WatchFailed", "", "target cannot be watched")),
                 with(not_installed()),
             ],
+            ..Report::default()
         };
         let expected = [("InvalidRule", 2), ("NotInstalled", 1), ("WatchFailed", 1)];
         assert_eq!(report.states(), expected.into());

@@ -47,7 +47,6 @@ struct ControllerFixture {
     rule_sets: mpsc::UnboundedSender<RuleSetEvent>,
     feedback: mpsc::Sender<Feedback>,
     publications: mpsc::Receiver<Publication>,
-    sync: watch::Receiver<SyncState>,
     report: watch::Receiver<Arc<Report>>,
     sink: Arc<Sink>,
 }
@@ -61,7 +60,6 @@ fn fixture() -> ControllerFixture {
     let (rule_sets, events) = mpsc::unbounded_channel();
     let (feedback, reported) = mpsc::channel(16);
     let (publish, publications) = mpsc::channel(64);
-    let (sync_sender, sync) = watch::channel(SyncState::default());
     let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
     let inputs = Inputs {
@@ -72,7 +70,6 @@ fn fixture() -> ControllerFixture {
     };
     let outputs = Outputs {
         publications: publish,
-        sync: sync_sender,
         report: reported_state,
         status: sink.clone(),
     };
@@ -87,7 +84,6 @@ fn fixture() -> ControllerFixture {
         rule_sets,
         feedback,
         publications,
-        sync,
         report,
         sink,
     }
@@ -134,7 +130,7 @@ impl ControllerFixture {
 
     /// Returns the rule sets that are in no rule book. `None` until each feed has reported.
     fn without_book(&self) -> Option<Arc<RuleSetsWithoutBook>> {
-        self.sync.borrow().without_book.clone()
+        self.report.borrow().without_book.clone()
     }
 
     /// Returns the rule sets that may miss operations, as in the warning on lists.
@@ -146,12 +142,7 @@ impl ControllerFixture {
 
     /// Returns the names of the rule sets that are unsynced.
     fn unsynced(&self) -> String {
-        self.sync
-            .borrow()
-            .unsynced
-            .iter()
-            .map(String::as_str)
-            .collect()
+        self.report.borrow().unsynced().into_iter().collect()
     }
 
     /// Returns the resources that were looked up since the last call.
