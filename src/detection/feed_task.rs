@@ -17,7 +17,7 @@ use ifo_engine::ClockReading;
 use ifo_engine::detect::{CheckedEvent, Detector, EvaluatedObject, FeedEvent, StoredBytes};
 use ifo_engine::rules::{EvaluationTime, FeedLag, RuleBook, WorkWaitingSince};
 use ifo_engine::track::Message;
-use ifo_observe::{Feed, GapReason, ObjectNames, Raw};
+use ifo_observe::{Feed, GapReason, Raw};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -295,13 +295,8 @@ impl FeedTask {
         };
         // If no subject is missing, the tracker closes the channel without an answer.
         for subject in missing.await.unwrap_or_default() {
-            let names = ObjectNames {
-                namespace: subject.reference.namespace.as_deref(),
-                name: &subject.reference.name,
-                uid: subject.reference.uid.as_deref(),
-            };
-            let feed = &self.supervisor.feed;
-            let exists = feed.exists(&self.source.target, names).await;
+            let (target, object) = (&self.source.target, &subject.reference);
+            let exists = self.supervisor.feed.exists(target, object).await;
             self.send(self.detector.vanished(subject, exists, now))
                 .await?;
         }

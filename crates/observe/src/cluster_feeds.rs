@@ -2,12 +2,13 @@
 //! in one. All feeds share one [`Connection`], and one permit for large objects.
 
 use super::{
-    Connection, Feed, ObjectNames, Raw, backoff::Backoff, inline, lines::LargeObjects,
-    list::FIRST_PAGE, requests::resource, watch_task::WatchTask,
+    Connection, Feed, Raw, backoff::Backoff, inline, lines::LargeObjects, list::FIRST_PAGE,
+    requests::resource, watch_task::WatchTask,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
+use ifo_api::live::SubjectReference;
 use ifo_api::{Gvr, Source};
 use ifo_client::list::escape;
 use kube::core::{DynamicObject, Request};
@@ -57,16 +58,18 @@ impl Feed for ClusterFeed {
         })
     }
 
-    fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+    fn exists<'a>(&'a self, target: &'a Gvr, object: &'a SubjectReference) -> BoxFuture<'a, bool> {
         let (client, resource) = (self.connection.client.clone(), resource(target));
-        let api: Api<DynamicObject> = match object.namespace {
+        let api: Api<DynamicObject> = match &object.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &resource),
             None => Api::all_with(client, &resource),
         };
         async move {
             // The name of a role can contain `?` or `#`, and kube does not escape names.
-            match api.get_metadata_opt(&escape(object.name)).await {
-                Ok(found) => found.is_some_and(|it| it.metadata.uid.as_deref() == object.uid),
+            match api.get_metadata_opt(&escape(&object.name)).await {
+                Ok(found) => {
+                    found.is_some_and(|it| it.metadata.uid.as_deref() == object.uid.as_deref())
+                }
                 // A watch with a label selector also reports a deletion when the labels of an
                 // object no longer match. After a failure, the server assumes this case: the object
                 // still exists. So its operations end after the debounce period (30 s by default). If a

@@ -39,6 +39,7 @@ use futures::{
     future::{self, BoxFuture},
     stream::{self, BoxStream},
 };
+use ifo_api::live::SubjectReference;
 use ifo_api::{Gvr, Resolution, Source};
 use ifo_cel::JsonFault;
 use std::{fmt, sync::Arc};
@@ -143,26 +144,15 @@ pub trait Feed: Send + Sync + 'static {
     /// the stream is polled. When the stream is dropped, the feed stops.
     fn follow(&self, source: Source, selector: Option<&str>) -> BoxStream<'static, Raw>;
 
-    /// Returns true if the object with this name and UID still exists, or if the check fails.
+    /// Returns true if the object still exists with the same UID, or if the check fails.
     /// A feed with a label selector also reports a deletion when the labels of an object no longer
     /// match. With this method, the caller finds out whether the object was really deleted.
     ///
     /// The default implementation returns false, because a feed without support for selectors
     /// reports only real deletions.
-    fn exists<'a>(&'a self, _target: &'a Gvr, _object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+    fn exists<'a>(&'a self, _: &'a Gvr, _object: &'a SubjectReference) -> BoxFuture<'a, bool> {
         future::ready(false).boxed()
     }
-}
-
-/// The identity of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ObjectNames<'a> {
-    /// The namespace. `None` for a cluster-scoped object.
-    pub namespace: Option<&'a str>,
-    /// The name.
-    pub name: &'a str,
-    /// The UID. `None` if the metadata of the object contains no UID.
-    pub uid: Option<&'a str>,
 }
 
 /// A resource, and the result of its look-up.

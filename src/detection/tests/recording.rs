@@ -7,10 +7,11 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{self, BoxStream};
 use futures::{FutureExt as _, StreamExt as _, future};
+use ifo_api::live::SubjectReference;
 use ifo_api::{Gvr, Source};
 use ifo_client::recorded_watch::{RecordedChange, RecordedEvent};
 use ifo_engine::rules::{RuleBook, RuleSet, compile};
-use ifo_observe::{Feed, ObjectNames, Raw};
+use ifo_observe::{Feed, Raw};
 use jiff::Timestamp;
 use kube::core::{Selector, SelectorExt as _};
 use serde_json::{Value, json};
@@ -141,19 +142,19 @@ impl Feed for PlayedFeed {
         self.watch(&source, selector)
     }
 
-    fn exists<'a>(&'a self, target: &'a Gvr, object: ObjectNames<'a>) -> BoxFuture<'a, bool> {
+    fn exists<'a>(&'a self, target: &'a Gvr, object: &'a SubjectReference) -> BoxFuture<'a, bool> {
         let passed = clock::since(self.begin);
         let events = self.recording.events.iter();
         let about = |event: &&PlayedEvent| {
             let names = (event.namespace.as_deref(), event.name.as_str());
-            event.target == *target && names == (object.namespace, object.name)
+            event.target == *target && names == (object.namespace.as_deref(), &*object.name)
         };
         let last = events
             .filter(about)
             .rfind(|event| event.time_since_start <= passed);
         let exists = last.is_some_and(|event| {
             let uid = event.json.pointer("/metadata/uid").and_then(Value::as_str);
-            event.change == RecordedChange::Applied && uid == object.uid
+            event.change == RecordedChange::Applied && uid == object.uid.as_deref()
         });
         future::ready(exists).boxed()
     }

@@ -1,7 +1,7 @@
 //! Tests which events a feed sends, and which requests it sends, for each script of the server.
 
 use super::*;
-use crate::ObjectNames;
+use ifo_api::live::SubjectReference;
 
 /// Asserts the events of a feed, and the queries of its requests. An event that begins with `lost` must
 /// begin with the expected text. The query `5` stands for a watch from version 5, and `all` for the first
@@ -203,11 +203,10 @@ async fn the_name_of_an_object_is_escaped_in_its_path() {
         version: "v1".into(),
         resource: "clusterroles".into(),
     };
-    let object = ObjectNames {
-        namespace: None,
-        name: "a?b#c",
-        uid: None,
+    let object = SubjectReference {
+        name: "a?b#c".into(),
+        ..SubjectReference::default()
     };
     let cluster = ClusterFeed::new(connection, Duration::from_mins(1));
-    assert!(!cluster.exists(&target, object).await);
+    assert!(!cluster.exists(&target, &object).await);
 }
