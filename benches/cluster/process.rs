@@ -6,7 +6,7 @@
 
 use futures::StreamExt as _;
 use ifo_api::{Gvr, Source};
-use ifo_observe::{ClusterFeed, ConnectOptions, Feed as _, Raw, connect};
+use ifo_observe::{ClusterFeed, Feed as _, Raw, connect};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -70,12 +70,9 @@ pub fn run_if_bare_watch() {
 }
 
 async fn watch(kubeconfig: PathBuf) {
-    let options = ConnectOptions {
-        kubeconfig: Some(kubeconfig),
-        api_timeout: Duration::from_secs(30),
-    };
-    let connection = connect(&options).await.expect("the kubeconfig is valid");
     let retry = Duration::from_secs(30);
+    let connection = connect(Some(&kubeconfig), retry).await;
+    let connection = connection.expect("the kubeconfig is valid");
     let cluster = ClusterFeed::new(connection, retry);
     let target = Gvr {
         group: "kubevirt.io".to_owned(),

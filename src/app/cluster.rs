@@ -26,7 +26,7 @@ use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::FutureExt as _;
 use ifo_client::short_names::ShortNames;
-use ifo_observe::{ConnectOptions, Connection, connect};
+use ifo_observe::{Connection, connect};
 use kube::Client;
 use kube::config::AuthInfo;
 use std::net::SocketAddr;
@@ -43,11 +43,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Binds the listener and starts all tasks.
 pub(super) async fn start(common: Common, serve: Serve) -> anyhow::Result<App> {
-    let options = ConnectOptions {
-        kubeconfig: serve.kubeconfig.clone(),
-        api_timeout: common.api_timeout,
-    };
-    let connection = connect(&options).await?;
+    let connection = connect(serve.kubeconfig.as_deref(), common.api_timeout).await?;
     let peer_credentials = peer_credentials(&serve, &connection)?;
     let client = connection.client.clone();
     let (mut app, writer) = App::start(&common, true)?;

@@ -18,7 +18,6 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Lists and watches the resources of a cluster.
-#[derive(Debug)]
 pub struct ClusterFeed {
     connection: Connection,
     retry_interval: Duration,

@@ -35,8 +35,7 @@ use kube::{
 };
 use rustls::pki_types::ServerName;
 use std::{
-    fmt,
-    path::PathBuf,
+    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -75,19 +74,6 @@ const MAX_ERROR: usize = 64 << 10;
 /// Maximum size in bytes of an answer that is neither a watch nor a page of a list.
 const MAX_ANSWER: usize = 8 << 20;
 
-/// The address of the cluster and the time limit of requests.
-#[derive(Clone, Debug)]
-pub struct ConnectOptions {
-    /// The path of the kubeconfig. `None` means the first of these sources that can be read:
-    ///
-    /// 1. the files in the variable `KUBECONFIG`, or `~/.kube/config` without this variable
-    /// 2. the service account of the Pod
-    pub kubeconfig: Option<PathBuf>,
-    /// Time limit of each request, including its answer (`K8S_API_TIMEOUT`). The time limit does
-    /// not apply to watches.
-    pub api_timeout: Duration,
-}
-
 /// The reason why no client can be created. The text of the error is one line that names the
 /// kubeconfig, with the causes of the error.
 #[derive(Debug, thiserror::Error)]
@@ -98,7 +84,7 @@ pub struct ConnectError(String);
 #[derive(Clone)]
 pub struct Connection {
     /// The client for ordinary requests. It repeats a request after an answer with 429, 503 or 504.
-    /// [`ConnectOptions::api_timeout`] limits each request that is not a watch.
+    /// The `api_timeout` of [`connect`] limits each request that is not a watch.
     pub client: Client,
     /// The address of the kube-apiserver, and the credentials. A follower (a replica that copies
     /// the operations of the leader) can use the same credentials for its requests to the leader.
@@ -107,12 +93,6 @@ pub struct Connection {
     make_client: Arc<dyn Fn() -> Client + Send + Sync>,
     /// The client for the next watches, and the number of watches that may still use it.
     watch_client: Arc<Mutex<(Client, usize)>>,
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").finish_non_exhaustive()
-    }
 }
 
 impl Connection {
@@ -137,7 +117,7 @@ impl Connection {
     }
 
     /// Returns a client with a separate connection and without retries, for callers that retry
-    /// themselves. [`ConnectOptions::api_timeout`] limits each request that is not a watch.
+    /// themselves. The `api_timeout` of [`connect`] limits each request that is not a watch.
     pub fn without_retries(&self) -> Client {
         (self.make_client)()
     }
@@ -161,17 +141,29 @@ impl Connection {
 /// so the ifo server starts even if the cluster cannot be reached. The caller must run in a tokio
 /// runtime.
 ///
+/// `kubeconfig` is the path of the kubeconfig. `None` means the first of these sources that can be
+/// read:
+///
+/// 1. the files in the variable `KUBECONFIG`, or `~/.kube/config` without this variable
+/// 2. the service account of the Pod
+///
+/// `api_timeout` (`K8S_API_TIMEOUT`) is the time limit of each request, including its answer. It does
+/// not apply to watches.
+///
 /// # Errors
 ///
 /// There is neither a kubeconfig nor a service account of a Pod, or the configuration cannot be
 /// used.
-pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectError> {
-    let path = options.kubeconfig.as_ref().map_or_else(
+pub async fn connect(
+    kubeconfig: Option<&Path>,
+    api_timeout: Duration,
+) -> Result<Connection, ConnectError> {
+    let path = kubeconfig.map_or_else(
         || std::env::var("KUBECONFIG").unwrap_or_else(|_| "~/.kube/config".into()),
         |path| path.display().to_string(),
     );
     let fail = |reason: String| ConnectError(format!("kubeconfig {path}: {reason}"));
-    let read = match &options.kubeconfig {
+    let read = match kubeconfig {
         Some(path) => Kubeconfig::read_from(path),
         None => Kubeconfig::read(),
     };
@@ -185,7 +177,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
             let proxy = proxy_for(&kubeconfig, &config.cluster_url).map_err(fail)?;
             (config, proxy)
         }
-        Err(error) if options.kubeconfig.is_some() => return Err(fail(chain(&error))),
+        Err(error) if kubeconfig.is_some() => return Err(fail(chain(&error))),
         Err(error) => {
             let config = Config::incluster().map_err(|in_cluster| {
                 let (kubeconfig, in_cluster) = (chain(&error), chain(&in_cluster));
@@ -196,7 +188,7 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ConnectErro
             (config, None)
         }
     };
-    clients(config, proxy, options.api_timeout).map_err(|error| fail(chain(error.as_ref())))
+    clients(config, proxy, api_timeout).map_err(|error| fail(chain(error.as_ref())))
 }
 
 /// Returns the proxy for `server` with the proxy's credentials, or `None` if `server` must be

@@ -50,12 +50,6 @@ pub struct Discovery {
     client: Client,
 }
 
-impl fmt::Debug for Discovery {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Discovery").finish_non_exhaustive()
-    }
-}
-
 impl Discovery {
     /// Creates a `Discovery` that uses `connection`.
     pub fn new(connection: &Connection) -> Self {

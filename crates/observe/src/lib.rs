@@ -29,7 +29,7 @@ mod watch_task;
 
 pub use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
-pub use connection::{ConnectError, ConnectOptions, Connection, connect};
+pub use connection::{ConnectError, Connection, connect};
 pub use discovery::Discovery;
 
 use bytes::Bytes;

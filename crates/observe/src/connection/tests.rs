@@ -5,12 +5,7 @@ use tokio::{
     net::TcpListener,
 };
 
-fn options(path: impl Into<PathBuf>) -> ConnectOptions {
-    ConnectOptions {
-        kubeconfig: Some(path.into()),
-        api_timeout: Duration::from_secs(30),
-    }
-}
+const API_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn kubeconfig(server: &str, more: &str) -> String {
     format!(
@@ -36,7 +31,8 @@ async fn an_unusable_kubeconfig_is_reported_on_one_line() {
         if let Some(text) = text {
             std::fs::write(&path, text).unwrap();
         }
-        let error = connect(&options(&path)).await.unwrap_err().to_string();
+        let connected = connect(Some(&path), API_TIMEOUT).await;
+        let error = connected.err().unwrap().to_string();
         assert!(
             error.starts_with(&format!("kubeconfig {}: ", path.display())),
             "{error}"
@@ -52,7 +48,7 @@ async fn requests_carry_credentials_and_a_user_agent() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("config");
     std::fs::write(&path, kubeconfig(&server, "")).unwrap();
-    let connection = connect(&options(&path)).await.unwrap();
+    let connection = connect(Some(&path), API_TIMEOUT).await.unwrap();
     let watch_client = connection.watch_client();
     for client in [&connection.client, &watch_client] {
         let request = Request::get("/version").body(Body::empty()).unwrap();
