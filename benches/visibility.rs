@@ -18,7 +18,7 @@ use axum::body::Body;
 use futures::future::{BoxFuture, ready};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
-use ifo::demo::{Scenes, kinds};
+use ifo::demo::{kinds, scene};
 use ifo::index::{Bounds, IndexReader, Writer, index};
 use ifo::resources::{SubjectVisibility, inflight_operations};
 use shared::processor_time;
@@ -176,7 +176,7 @@ async fn main() {
     let filtered = || {
         let mut served = [inflight_operations(reader.clone())];
         let kinds = Arc::new(ArcSwap::from_pointee(kinds::short_names(
-            &Scenes::open("").kinds,
+            &scene::open("").0.served_kinds(),
         )));
         SubjectVisibility::new(reader.clone(), kinds, "ifo-system".into(), users.clone())
             .restrict(&mut served);

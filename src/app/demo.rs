@@ -9,7 +9,7 @@ use super::{Access, App, Components, Signals};
 use crate::config::{Common, Demo};
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::demo::{
-    self, ObjectStore, Scenes, access_reviews, folder, kinds, kubeconfig, object_server,
+    self, ObjectStore, access_reviews, folder, kinds, kubeconfig, object_server, scene,
     shipped_rules,
 };
 use aggregated_apiserver::auth::client_certificate_verifier;
@@ -115,9 +115,9 @@ fn open_objects(
         let objects = open(app, folder, &["default", own])?;
         return Ok((objects, kinds::KINDS_WITH_FOLDER.to_vec()));
     }
-    let mut scenes = Scenes::open(own);
-    let (objects, kinds) = (scenes.objects(), std::mem::take(&mut scenes.kinds));
-    app.tasks.start("scenes", scenes.play());
+    let (objects, play) = scene::open(own);
+    app.tasks.start("scenes", play);
+    let kinds = objects.served_kinds();
     Ok((objects, kinds))
 }
 

@@ -1,6 +1,6 @@
 //! The demo: a server without a cluster, whose objects change as in a cluster.
 //!
-//! The objects come from the [`Scenes`], which are recordings of real controllers and a few
+//! The objects come from the scenes ([`scene`]), which are recordings of real controllers and a few
 //! hand-written files, or from a [`folder`] of manifests. The [`ObjectStore`] is a
 //! [`Feed`](ifo_observe::Feed) of these objects for detection, and [`object_server`] serves them. The
 //! module also writes a kubeconfig, and returns an introduction with commands to try.
@@ -16,13 +16,12 @@ pub mod kubeconfig;
 mod model;
 pub mod object_server;
 mod objects;
-mod scene;
+pub mod scene;
 pub mod shipped_rules;
 pub mod users;
 mod world;
 
 pub use objects::ObjectStore;
-pub use scene::Scenes;
 
 use std::path::Path;
 

@@ -6,6 +6,7 @@ use super::kinds::{Kinds, RULE_SETS};
 use super::model::{DemoModel, complete_rule_set, prefix};
 use super::world;
 use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
+use aggregated_apiserver::serve::ResourceInfo;
 use aggregated_apiserver::store::{
     self, Bounds, Change, Cursor, Entry, Key, ReadVersion, Reader, Scope, VersionAssignment, Write,
     Writer,
@@ -109,6 +110,12 @@ impl ObjectStore {
     /// Looks up a resource among the kinds of the objects.
     pub fn kind_of(&self, resource: &Gvr) -> Resolution {
         self.kinds.borrow().resolve(resource)
+    }
+
+    /// Returns the kinds of the objects, and the kind of rule sets. The caller must call this function
+    /// only at the start, because it leaks memory.
+    pub fn served_kinds(&self) -> Vec<ResourceInfo> {
+        self.kinds.borrow().served()
     }
 
     /// Returns the objects of a kind in one namespace.

@@ -21,7 +21,6 @@ use super::embedded;
 use super::kinds::Kinds;
 use super::model::{active_namespace, key, now_in_seconds};
 use super::objects::ObjectStore;
-use aggregated_apiserver::serve::ResourceInfo;
 use aggregated_apiserver::store::Key;
 use futures::future::join_all;
 use ifo_client::manifest::{self, Object};
@@ -71,55 +70,31 @@ struct Scene {
     later: Vec<SceneStep>,
 }
 
-/// All scenes of the demo, with their initial objects.
-pub struct Scenes {
-    /// The kinds of the objects, and the kind of rule sets.
-    pub kinds: Vec<ResourceInfo>,
-    played: Vec<Scene>,
-    store: ObjectStore,
-}
-
-impl Scenes {
-    /// Reads the scenes.
-    ///
-    /// The returned value has a store with the initial objects of the scenes. The store also
-    /// contains the Namespace `own`, in which operations on cluster-scoped objects are shown.
-    pub fn open(own: &str) -> Self {
-        let files = embedded(FILES).into_iter();
-        let scenes: Vec<Scene> = files.map(|(_, text)| Scene::parse(&text)).collect();
-        let added: Vec<Object> = scenes.iter().flat_map(Scene::added).collect();
-        let kinds = Kinds::of(added.iter());
-        let served = kinds.served();
-        let store = ObjectStore::new(kinds);
-        for scene in &scenes {
-            scene.set_up(&store);
-        }
-        let mut namespace = active_namespace(own);
-        namespace["metadata"]["creationTimestamp"] = json!(now_in_seconds());
-        if let Some(key) = key(&namespace)
-            && store.reader.get(&key).1.is_none()
-        {
-            store.put(&key, namespace);
-        }
-        Self {
-            kinds: served,
-            played: scenes,
-            store,
-        }
+/// Reads the scenes into a store, which then has their initial objects. The store also contains the
+/// Namespace `own`, in which operations on cluster-scoped objects are shown.
+///
+/// Also returns a future that plays all scenes repeatedly and never ends. The caller must run this
+/// future as a task.
+pub fn open(own: &str) -> (ObjectStore, impl Future<Output = ()> + Send + 'static) {
+    let files = embedded(FILES).into_iter();
+    let scenes: Vec<Scene> = files.map(|(_, text)| Scene::parse(&text)).collect();
+    let added: Vec<Object> = scenes.iter().flat_map(Scene::added).collect();
+    let store = ObjectStore::new(Kinds::of(added.iter()));
+    let mut namespace = active_namespace(own);
+    namespace["metadata"]["creationTimestamp"] = json!(now_in_seconds());
+    if let Some(key) = key(&namespace) {
+        store.put(&key, namespace);
     }
-
-    /// Returns the store of the objects. While the scenes are played, they change the objects in
-    /// this store.
-    pub fn objects(&self) -> ObjectStore {
-        self.store.clone()
+    // If a scene has this Namespace, the object of the scene replaces it.
+    for scene in &scenes {
+        scene.set_up(&store);
     }
-
-    /// Plays all scenes repeatedly. Never ends.
-    pub async fn play(self) {
-        let store = &self.store;
-        let scenes = self.played.iter().filter(|scene| !scene.later.is_empty());
-        join_all(scenes.map(|scene| scene.play(store))).await;
-    }
+    let played = store.clone();
+    let play = async move {
+        let scenes = scenes.iter().filter(|scene| !scene.later.is_empty());
+        join_all(scenes.map(|scene| scene.play(&played))).await;
+    };
+    (store, play)
 }
 
 impl Scene {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 fn the_scenes_are_small_and_their_kinds_are_as_in_a_cluster() {
     let size: usize = embedded(FILES).iter().map(|(_, text)| text.len()).sum();
     assert!(size < 1 << 20, "{size} bytes");
-    let kinds = Scenes::open("ifo-system").kinds;
+    let kinds = open("ifo-system").0.served_kinds();
     for (plural, namespaced, short_name) in [
         ("operationrulesets", false, "ors"),
         ("nodes", false, "no"),
@@ -96,14 +96,14 @@ async fn each_round_restores_the_initial_objects() {
 /// Runs the demo for the time `age`, and returns its operations and its records. No evaluation of the
 /// shipped rules may fail. The caller must have paused tokio's clock.
 pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
-    let scenes = Scenes::open("ifo-system");
+    let (store, play) = open("ifo-system");
     let settings = settings(Duration::from_secs(5), 1_000);
     let resync = Duration::from_secs(30);
-    let pipeline = TestPipeline::start(Arc::new(scenes.objects()), settings, resync);
-    for book in rule_books(&scenes.store) {
+    let pipeline = TestPipeline::start(Arc::new(store.clone()), settings, resync);
+    for book in rule_books(&store) {
         pipeline.publish(Arc::new(book)).await;
     }
-    tokio::spawn(scenes.play());
+    tokio::spawn(play);
     tokio::time::sleep(age).await;
     let metrics = pipeline.metrics.render();
     assert!(

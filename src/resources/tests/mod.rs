@@ -24,7 +24,7 @@ use super::{
     OperationHooks, SubjectVisibility, activities, gate_webhook, inflight_operations,
     operation_records,
 };
-use crate::demo::{Scenes, kinds};
+use crate::demo::{kinds, scene};
 use crate::index::{
     Bounds, Key, Resource, Rv, VersionAssignment, Write, Writer, index_from, index_key,
 };
@@ -52,7 +52,8 @@ pub const BASE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1";
 pub const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
 
 /// The kinds whose short names the tables contain.
-static KINDS: LazyLock<Vec<ResourceInfo>> = LazyLock::new(|| Scenes::open("ifo-system").kinds);
+static KINDS: LazyLock<Vec<ResourceInfo>> =
+    LazyLock::new(|| scene::open("ifo-system").0.served_kinds());
 
 /// Returns the gaps if all three rule sets work.
 pub fn no_gaps() -> Gaps {
