@@ -82,22 +82,16 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(App, String)> {
     let router = app.router(access, (served, routes), false);
     let router = access_reviews::add_to(router, users);
     app.listen(listener, tls, router);
-    let mut input = Some(PipelineInput {
+    let begin_term = move |_: &Components, _: &mut LeaderTerm| PipelineInput {
         // The demo does not restore operations of an earlier process.
         restored: std::future::ready(()).boxed(),
         feed: Arc::new(objects.clone()),
-        resolve: Arc::new(objects),
+        resolve: Arc::new(objects.clone()),
         rule_sets: rule_sets::events(&stored_rule_sets),
-        status: Arc::new(stored_rule_sets),
+        status: Arc::new(stored_rule_sets.clone()),
         unsynced_rule_sets: watch::Sender::new(None),
-    });
-    // The demo has no other replicas. It is the leader until the process ends, in one leadership
-    // term.
-    let begin_term = move |_: &Components, _: &mut LeaderTerm| {
-        input
-            .take()
-            .expect("a server without an election begins one leadership term")
     };
+    // The demo has no other replicas, so it is the leader until the process ends.
     app.lead(index_writer, Box::new(begin_term));
     Ok((app, kubeconfig))
 }

@@ -175,13 +175,12 @@ impl Resolve for ObjectStore {
     }
 
     fn resolution_changes(&self) -> BoxStream<'static, ()> {
-        // The stream holds a sender, so the channel is never closed. A look-up costs no request.
-        let state = (self.kinds.clone(), self.kinds.subscribe());
-        stream::unfold(state, |(sender, mut kinds)| async move {
-            let changed = kinds.changed().await;
-            changed.is_ok().then_some(((), (sender, kinds)))
-        })
-        .boxed()
+        // This store has the sender, and the caller keeps the store. A look-up costs no request.
+        let changes = stream::unfold(self.kinds.subscribe(), |mut kinds| async move {
+            kinds.changed().await.ok()?;
+            Some(((), kinds))
+        });
+        changes.boxed()
     }
 }
 
