@@ -4,20 +4,11 @@ use super::embedded;
 use super::kinds::Kinds;
 use super::objects::ObjectStore;
 use ifo_api::Gvr;
-use ifo_api::ruleset::OperationRuleSet;
 use ifo_client::manifest;
 use std::path::Path;
 
 /// The files with rule sets that `kubectl apply -k rules` installs.
 const SHIPPED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/rules.lz4"));
-
-/// Returns the shipped rule sets. Each file contains one rule set. A test checks that all files are valid.
-pub fn shipped() -> Vec<OperationRuleSet> {
-    let objects = manifests(&|_| true).into_iter();
-    objects
-        .filter_map(|object| serde_json::from_value(object.json).ok())
-        .collect()
-}
 
 /// Returns a store with the shipped rule sets for the wanted targets.
 pub fn store(wanted: impl Fn(&Gvr) -> bool) -> ObjectStore {
@@ -26,6 +17,15 @@ pub fn store(wanted: impl Fn(&Gvr) -> bool) -> ObjectStore {
     let files = objects.iter().map(|object| (Path::new("rules"), object));
     store.replace(files, &[]);
     store
+}
+
+/// Returns the shipped rule sets. Each file contains one rule set. A test checks that all files are valid.
+#[cfg(test)]
+pub(crate) fn shipped() -> Vec<ifo_api::ruleset::OperationRuleSet> {
+    let objects = manifests(&|_| true).into_iter();
+    objects
+        .filter_map(|object| serde_json::from_value(object.json).ok())
+        .collect()
 }
 
 /// Returns the objects in the files whose rule sets have a wanted target.
