@@ -6,12 +6,13 @@ mod flags;
 #[cfg(test)]
 mod tests;
 
-pub use flags::{Common, Demo, Persistence, Serve, Visibility};
+pub use flags::{Common, Demo, LEASE_DURATIONS, Persistence, Serve, Timing, Visibility};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use flags::{Cli, CliCommand};
 use std::ffi::OsString;
+use std::time::Duration;
 
 /// The environment variables that set the value of a flag. The name of a flag is the name of its
 /// variable in lower case, with hyphens.
@@ -125,16 +126,36 @@ impl Config {
     }
 }
 
+/// Checks the settings of the election. The time settings have the rules of Kubernetes' own
+/// components, and the lease duration has a range.
 fn check_election(serve: &Serve) -> Result<(), clap::Error> {
-    let timing = serve.timing();
-    timing.check().map_err(|(flag, accepted)| {
-        let value = match flag {
-            "--leader-elect-lease-duration" => timing.lease_duration,
-            "--leader-elect-renew-deadline" => timing.renew_deadline,
-            _ => timing.retry_period,
-        };
-        invalid(&format!("{flag}={value:?}"), accepted)
-    })?;
+    let (lease, deadline, retry) = (
+        serve.timing.lease_duration,
+        serve.timing.renew_deadline,
+        serve.timing.retry_period,
+    );
+    let refuse = |setting: &str, value: Duration, accepted: &str| {
+        let flag = format!("--leader-elect-{setting}={value:?}");
+        Err(invalid(&flag, accepted))
+    };
+    if retry.is_zero() {
+        return refuse("retry-period", retry, "expected a duration above zero");
+    }
+    // client-go has the same rule, with its constant `JitterFactor`.
+    if deadline <= retry.mul_f64(1.2) {
+        let accepted = "expected more than 1.2 times the retry period";
+        return refuse("renew-deadline", deadline, accepted);
+    }
+    if lease <= deadline {
+        return refuse(
+            "lease-duration",
+            lease,
+            "expected more than the renew deadline",
+        );
+    }
+    if !LEASE_DURATIONS.contains(&lease) {
+        return refuse("lease-duration", lease, "expected a duration from 1s to 1m");
+    }
     if serve.leader_elect && serve.advertise_address.is_none() && serve.pod_ip.is_none() {
         let accepted = "--leader-elect needs this flag or the environment variable POD_IP";
         return Err(invalid("--advertise-address", accepted));

@@ -123,7 +123,7 @@ impl App {
         let client = connection.without_retries();
         let election = Election::new(ElectionInputs {
             leases: Leases::new(client, &serve.namespace, LEASE_NAME),
-            timing: serve.timing(),
+            timing: serve.timing,
             pod: serve.pod_uid.clone(),
             address: own_address.unwrap_or_default(),
             status: status.clone(),

@@ -4,19 +4,25 @@
 // file, and would also print the backticks.
 #![allow(clippy::doc_markdown)]
 
-use crate::replicate::Timing;
 use crate::telemetry::LogFormat;
 use aggregated_apiserver::certs::{TlsCipherSuite, TlsSettings, TlsVersion};
 use aggregated_apiserver::serve::Limits;
 use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Maximum duration of any setting: one year. A longer duration is invalid, because a deadline that
 /// is computed from it could overflow.
 const MAX_DURATION: Duration = Duration::from_hours(8760);
+
+/// The accepted lease durations. A user may write a wrong duration into the Lease, such as one year. If
+/// the leader then crashed, no replica would lead for a year. So each replica replaces a duration
+/// outside this range by the nearest end of the range.
+pub const LEASE_DURATIONS: RangeInclusive<Duration> =
+    Duration::from_secs(1)..=Duration::from_mins(1);
 
 /// Maximum value of any limit, such as the number of concurrent watches. A larger value is invalid.
 const MAX_NUMBER: u64 = 1_000_000;
@@ -164,15 +170,9 @@ pub struct Serve {
     /// Elect a leader among several replicas: the leader detects operations, and the other replicas mirror them. Without this flag, the server runs alone
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
     pub leader_elect: bool,
-    /// Time without a renewal of the Lease after which another replica becomes the leader
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "8s")]
-    pub leader_elect_lease_duration: Duration,
-    /// Time for which the leader tries to renew its Lease before it stops leading
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s")]
-    pub leader_elect_renew_deadline: Duration,
-    /// Interval at which the leader renews the Lease and the other replicas read it
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
-    pub leader_elect_retry_period: Duration,
+    /// The time settings of the election
+    #[command(flatten)]
+    pub timing: Timing,
     /// Address at which the other replicas reach this one [default: the address in POD_IP, with the port of this server]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub advertise_address: Option<String>,
@@ -215,14 +215,28 @@ impl Serve {
             cipher_suites: self.tls_cipher_suites.clone(),
         }
     }
+}
 
-    /// Returns the time settings of the election.
-    pub fn timing(&self) -> Timing {
-        Timing {
-            lease_duration: self.leader_elect_lease_duration,
-            renew_deadline: self.leader_elect_renew_deadline,
-            retry_period: self.leader_elect_retry_period,
-        }
+/// The time settings of the election. The names and meanings are the same as in Kubernetes' own
+/// components.
+#[derive(Args, Clone, Copy, Debug)]
+#[group(skip)]
+pub struct Timing {
+    /// Time without a renewal of the Lease after which another replica becomes the leader
+    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", value_parser = duration, default_value = "8s")]
+    pub lease_duration: Duration,
+    /// Time for which the leader tries to renew its Lease before it stops leading
+    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    pub renew_deadline: Duration,
+    /// Interval at which the leader renews the Lease and the other replicas read it
+    #[arg(long = "leader-elect-retry-period", value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    pub retry_period: Duration,
+}
+
+#[cfg(test)]
+impl Default for Timing {
+    fn default() -> Self {
+        Cli::parse_from(["ifo-apiserver"]).serve.timing
     }
 }
 

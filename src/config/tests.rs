@@ -104,17 +104,51 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         "--register-annotation=a b=c",
         "--register-annotation==c",
         "--advertise-address=host",
-        "--leader-elect-renew-deadline=9s",
-        "--leader-elect-retry-period=5s",
         "--leader-elect",
     ] {
         let error = config(&[flag], &[]).expect_err("the value is invalid");
         assert_eq!(error.kind(), ErrorKind::ValueValidation, "{flag}");
     }
-    let deadline = ["--leader-elect-renew-deadline=9s"];
-    let error = config(&deadline, &[]).expect_err("it is too long");
-    let expected = "--leader-elect-lease-duration=8s is not valid: expected more than";
-    assert!(error.to_string().contains(expected), "{error}");
+}
+
+#[test]
+fn election_periods_are_validated_as_in_kubernetes() {
+    for (lease, deadline, retry, refused) in [
+        (
+            5,
+            5,
+            1,
+            "lease-duration=5s is not valid: expected more than",
+        ),
+        (
+            90,
+            5,
+            1,
+            "lease-duration=90s is not valid: expected a duration from",
+        ),
+        (
+            16,
+            12,
+            10,
+            "renew-deadline=12s is not valid: expected more than",
+        ),
+        (
+            8,
+            5,
+            0,
+            "retry-period=0ns is not valid: expected a duration above zero",
+        ),
+    ] {
+        let args = [
+            format!("--leader-elect-lease-duration={lease}s"),
+            format!("--leader-elect-renew-deadline={deadline}s"),
+            format!("--leader-elect-retry-period={retry}s"),
+        ];
+        let error = config(&args.each_ref().map(String::as_str), &[]);
+        let error = error.expect_err("the periods are invalid").to_string();
+        let expected = format!("--leader-elect-{refused}");
+        assert!(error.contains(&expected), "{error}");
+    }
 }
 
 #[test]

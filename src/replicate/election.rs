@@ -54,11 +54,11 @@ mod lease_requests;
 
 use self::decision::ElectionDecision;
 use self::lease_requests::SeenLease;
-use super::lease::Timing;
 use super::leases::Leases;
 use super::{Leadership, ReplicaRole, ReplicaStatus, Term};
 use crate::clock;
 use crate::clock::BootTime;
+use crate::config::Timing;
 use crate::telemetry::Metrics;
 use ifo_client::error_text::chain;
 use jiff::Timestamp;

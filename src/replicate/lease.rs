@@ -1,8 +1,9 @@
-//! The contents of the Lease with which the replicas elect their leader, and the time settings of the
-//! election. The values for which a Lease has no field are in an annotation.
+//! The contents of the Lease with which the replicas elect their leader. The values for which a Lease has
+//! no field are in an annotation.
 
 use super::{Leader, Term};
 use crate::clock;
+use crate::config::LEASE_DURATIONS;
 use crate::index::Rv;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -10,66 +11,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The time settings of the election. The names and meanings are the same as in Kubernetes' own
-/// components.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// `--leader-elect-lease-duration`: if the Lease has not changed for this time, it expires, and
-    /// another replica can acquire it.
-    pub lease_duration: Duration,
-    /// `--leader-elect-renew-deadline`: if the leader has not renewed the Lease for this time, the
-    /// leader stops leading.
-    pub renew_deadline: Duration,
-    /// `--leader-elect-retry-period`: the time between two renewals, and between two reads of the
-    /// Lease by a follower.
-    pub retry_period: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            lease_duration: Duration::from_secs(8),
-            renew_deadline: Duration::from_secs(5),
-            retry_period: Duration::from_secs(1),
-        }
-    }
-}
-
-impl Timing {
-    /// Checks the settings with the rules of Kubernetes' own components, and checks that the lease
-    /// duration is in the accepted range. If a setting is invalid, returns the name of its flag and
-    /// the reason.
-    pub fn check(&self) -> Result<(), (&'static str, &'static str)> {
-        let (duration, deadline, retry) = (
-            "--leader-elect-lease-duration",
-            "--leader-elect-renew-deadline",
-            "--leader-elect-retry-period",
-        );
-        if self.retry_period.is_zero() {
-            return Err((retry, "expected a duration above zero"));
-        }
-        // client-go has the same rule, with its constant `JitterFactor`.
-        if self.renew_deadline <= self.retry_period.mul_f64(1.2) {
-            return Err((deadline, "expected more than 1.2 times the retry period"));
-        }
-        if self.lease_duration <= self.renew_deadline {
-            return Err((duration, "expected more than the renew deadline"));
-        }
-        if !(MIN_LEASE_DURATION..=MAX_LEASE_DURATION).contains(&self.lease_duration) {
-            return Err((duration, "expected a duration from 1s to 1m"));
-        }
-        Ok(())
-    }
-}
-
 /// The annotation with an [`ElectionNote`] as JSON.
 const NOTE: &str = "ifo.kubevirt.io/election";
-
-/// The shortest and the longest accepted lease duration. A user may write a wrong duration into the
-/// Lease, such as one year. If the leader then crashed, no replica would lead for a year. So
-/// [`LeaseRecord::duration`] replaces a duration outside this range by the nearest end of the range.
-const MIN_LEASE_DURATION: Duration = Duration::from_secs(1);
-const MAX_LEASE_DURATION: Duration = Duration::from_mins(1);
 
 /// The values for which a Lease has no field.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,7 +105,7 @@ impl LeaseRecord {
     pub fn duration(&self) -> Duration {
         let seconds = self.spec.lease_duration_seconds.unwrap_or(0);
         let duration = Duration::from_secs(seconds.try_into().unwrap_or(0));
-        duration.clamp(MIN_LEASE_DURATION, MAX_LEASE_DURATION)
+        duration.clamp(*LEASE_DURATIONS.start(), *LEASE_DURATIONS.end())
     }
 }
 

@@ -33,7 +33,6 @@ mod tests;
 pub use connect::{LeaderAccess, peer_credentials};
 pub use election::{Election, ElectionInputs};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
-pub use lease::Timing;
 pub use leases::{Leases, OWNER, owner};
 pub use mirror::{Connect, Mirror};
 pub use replica_status::ReplicaStatus;

@@ -13,12 +13,13 @@ use super::network::{Network, Peer, TOKEN};
 use super::simulated_pipeline::{SimulatedPipeline, Subjects};
 use super::{LeaseClient, SimulatedLeases, SimulatedProcess};
 use crate::clock::simulated::Skew;
+use crate::config::Timing;
 use crate::demo::users::{DemoUser, DemoUsers};
 use crate::index::{Bounds, IndexReader, Rv, index_from};
 use crate::persist::fake_cluster::FakeCluster;
 use crate::replicate::{
     Connect, Election, ElectionInputs, Mirror, ReplicaRole, ReplicaStatus, ReplicaTask, Term,
-    Timing, peer_requests,
+    peer_requests,
 };
 use crate::resources::{self, OperationHooks};
 use crate::telemetry::Metrics;

@@ -1,7 +1,7 @@
-//! Tests of the Lease: the conversion of its contents, and the check of the time settings.
+//! Tests of the conversion of the Lease.
 
 use crate::replicate::lease::{LeaseRecord, whole_seconds};
-use crate::replicate::{Leases, Term, Timing};
+use crate::replicate::{Leases, Term};
 use http::{Request, Response};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Client;
@@ -61,30 +61,6 @@ fn a_renewal_changes_the_record_even_if_the_clock_stands_still() {
     edited.metadata.labels.as_mut().unwrap().clear();
     assert_eq!(LeaseRecord::read(&edited), after);
     assert_eq!(second.metadata.labels.unwrap()["a"], "b");
-}
-
-#[test]
-fn election_periods_are_validated_as_in_kubernetes() {
-    let timing = Timing::default();
-    assert_eq!(timing.check(), Ok(()));
-    let seconds = Duration::from_secs;
-    let refused = |lease_duration, renew_deadline, retry_period| {
-        let timing = Timing {
-            lease_duration,
-            renew_deadline,
-            retry_period,
-        };
-        timing.check().unwrap_err()
-    };
-    let (duration, deadline, retry) = (
-        "--leader-elect-lease-duration",
-        "--leader-elect-renew-deadline",
-        "--leader-elect-retry-period",
-    );
-    assert_eq!(refused(seconds(5), seconds(5), seconds(1)).0, duration);
-    assert_eq!(refused(seconds(90), seconds(5), seconds(1)).0, duration);
-    assert_eq!(refused(seconds(16), seconds(12), seconds(10)).0, deadline);
-    assert_eq!(refused(seconds(8), seconds(5), seconds(0)).0, retry);
 }
 
 /// The path of the request for the owner of a new Lease.
