@@ -93,6 +93,30 @@ impl Components {
         self.common.cluster_operations_namespace.as_str().into()
     }
 
+    /// Returns the metrics as text, with the current state of the index.
+    fn render_metrics(&self) -> String {
+        let operations = self.operations();
+        let list = |scope| {
+            let listed = operations.list(&scope, index::ReadVersion::Latest);
+            listed.map(|(_, entries)| entries).unwrap_or_default()
+        };
+        let (activities, all) = (list(index::ACTIVITIES), list(index::OPERATIONS));
+        let activities = activities.iter().filter_map(|it| it.object().activity());
+        let all = all.iter().filter_map(|it| it.object().operation());
+        self.metrics.show(IndexSample {
+            activities: activities.cloned().collect(),
+            operations: all.cloned().collect(),
+            is_stale: self.replica_status.is_stale(),
+            ring_bytes: operations.ring_bytes(),
+            ring_age: operations.ring_age(),
+            lag: self.replica_status.lag(),
+            records: list(index::RECORDS).len(),
+            rule_sets: self.report.borrow().states(),
+            baselines: self.baselines.of_all_namespaces(),
+        });
+        self.metrics.render()
+    }
+
     /// Returns a function that reads which rule sets may miss operations.
     fn read_gaps(&self) -> ReadGaps {
         let report = self.report.subscribe();
@@ -124,33 +148,19 @@ struct App {
 impl App {
     /// Creates the components, and the writer of the index. The index is empty.
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<(Self, Writer)> {
-        let metrics = Arc::new(Metrics::of_version(&common.version));
         // A new index has the resourceVersion 0, which no leader issues. A follower resumes a watch
         // of its leader only from a resourceVersion above 0. So a follower with an empty index
         // first lists the leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
-        let replica_status = ReplicaStatus::new(operations);
-        let report = watch::Sender::<Arc<Report>>::default();
-        let baselines = SharedBaselines::default();
-        let (status, reports, durations) = (
-            replica_status.clone(),
-            report.subscribe(),
-            baselines.clone(),
-        );
-        metrics.read_index_with(move || IndexSample {
-            rule_sets: reports.borrow().states(),
-            baselines: durations.of_all_namespaces(),
-            ..sample(&status)
-        });
         let shutdown = CancellationToken::new();
         let app = Self {
             shared: Components {
                 common: common.clone(),
-                metrics,
+                metrics: Arc::new(Metrics::of_version(&common.version)),
                 readiness: Arc::new(Readiness::new()),
-                replica_status,
-                report,
-                baselines,
+                replica_status: ReplicaStatus::new(operations),
+                report: watch::Sender::default(),
+                baselines: SharedBaselines::default(),
             },
             tasks: Tasks::default(),
             retire: shutdown.child_token(),
@@ -211,15 +221,8 @@ impl App {
         more: (Vec<AnyResource>, Router),
         gate_webhook: bool,
     ) -> Router {
-        let Components {
-            common,
-            metrics,
-            readiness,
-            replica_status,
-            ..
-        } = self.shared.clone();
-        let reader = self.shared.operations();
-        let cluster_namespace = self.shared.cluster_namespace();
+        let shared = self.shared.clone();
+        let (reader, cluster_namespace) = (shared.operations(), shared.cluster_namespace());
         let mut served = vec![
             Resource {
                 context: self.short_names_of_kinds.clone(),
@@ -236,10 +239,10 @@ impl App {
         }
         let hooks = Arc::new(OperationHooks {
             reader,
-            replica_status: replica_status.clone(),
-            read_gaps: self.shared.read_gaps(),
+            replica_status: shared.replica_status.clone(),
+            read_gaps: shared.read_gaps(),
             cluster_namespace,
-            readiness: readiness.clone(),
+            readiness: shared.readiness.clone(),
             authorize: access.authorize.clone(),
         });
         let server = ServerParameters {
@@ -251,14 +254,14 @@ impl App {
             } else {
                 Router::new()
             },
-            routes: peer_requests::routes(replica_status).merge(more.1),
+            routes: peer_requests::routes(shared.replica_status.clone()).merge(more.1),
             hooks,
-            readiness,
-            metrics: metrics.api(),
-            render_metrics: Arc::new(move || metrics.render()),
-            version: common.version.clone(),
-            limits: common.limits(),
+            readiness: shared.readiness.clone(),
+            metrics: shared.metrics.api(),
+            version: shared.common.version.clone(),
+            limits: shared.common.limits(),
             shutdown: self.shutdown.clone(),
+            render_metrics: Arc::new(move || shared.render_metrics()),
         };
         let served = served.into_iter().map(AnyResource::from);
         serve::router(server, served.chain(more.0))
@@ -334,26 +337,4 @@ struct Access {
     authorize: Arc<dyn aggregated_apiserver::auth::Authorize>,
     /// Decides which subjects a user may get, without a cache. None if the server hides no operations.
     authorize_subjects: Option<Arc<dyn aggregated_apiserver::auth::Authorize>>,
-}
-
-/// Reads the state of the index that the metrics show.
-fn sample(replica_status: &ReplicaStatus) -> IndexSample {
-    let operations = replica_status.reader();
-    let list = |scope| {
-        let listed = operations.list(&scope, index::ReadVersion::Latest);
-        listed.map(|(_, entries)| entries).unwrap_or_default()
-    };
-    let (activities, all) = (list(index::ACTIVITIES), list(index::OPERATIONS));
-    let activities = activities.iter().filter_map(|it| it.object().activity());
-    let all = all.iter().filter_map(|it| it.object().operation());
-    IndexSample {
-        activities: activities.cloned().collect(),
-        operations: all.cloned().collect(),
-        is_stale: replica_status.is_stale(),
-        ring_bytes: operations.ring_bytes(),
-        ring_age: operations.ring_age(),
-        lag: replica_status.lag(),
-        records: list(index::RECORDS).len(),
-        ..IndexSample::default()
-    }
 }

@@ -25,7 +25,7 @@ pub use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Maximum number of values of one label that get a series of their own. All further values share
@@ -61,12 +61,9 @@ pub struct IndexSample {
     pub baselines: Vec<(Text, Text, UsualDuration)>,
 }
 
-type ReadIndex = Box<dyn Fn() -> IndexSample + Send + Sync>;
-
 /// All metrics of the process.
 pub struct Metrics {
     registry: Registry,
-    read_index: OnceLock<ReadIndex>,
     label_values: Mutex<BTreeMap<&'static str, HashSet<String>>>,
     /// The metrics that other modules set without limits on the values of labels.
     pub(crate) series: MetricTable,
@@ -103,17 +100,8 @@ impl Metrics {
             series: table,
             api: Arc::new(api),
             registry,
-            read_index: OnceLock::new(),
             label_values: Mutex::default(),
         }
-    }
-
-    /// Sets the function that returns the current [`IndexSample`]. [`Self::render`] calls this
-    /// function at each scrape.
-    pub fn read_index_with(&self, read: impl Fn() -> IndexSample + Send + Sync + 'static) {
-        // There is only one index, so a second call is a mistake of the caller. A second call has
-        // no effect.
-        let _ = self.read_index.set(Box::new(read));
     }
 
     /// Returns the label with `value`. If `value` is new and the label already has [`MAX_VALUES`]
@@ -183,15 +171,17 @@ impl Metrics {
 
     /// Encodes all metrics as OpenMetrics text, which Prometheus reads.
     pub fn render(&self) -> String {
-        self.update_gauges();
+        self.api.refresh();
+        self.series.read_process();
         let mut text = String::new();
         // Writing to a String cannot fail, and all our values can be encoded.
         let _ = encode(&mut text, &self.registry);
         text
     }
 
-    fn update_gauges(&self) {
-        let sample = self.read_index.get().map(|read| read()).unwrap_or_default();
+    /// Sets the gauges to the values of `sample`. The server calls this at each scrape, before
+    /// [`Self::render`].
+    pub fn show(&self, sample: IndexSample) {
         self.read_durations(&sample);
         self.read_operations(&sample);
         self.series.ring_bytes.set(gauge_value(sample.ring_bytes));
@@ -202,8 +192,6 @@ impl Metrics {
             let labels = vec![("state", state.to_owned())];
             self.series.rule_sets.get_or_create(&labels).set(count);
         }
-        self.api.refresh();
-        self.series.read_process();
     }
 }
 

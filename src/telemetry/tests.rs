@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 #[test]
 fn metric_names_equal_the_documented_ones() {
     let metrics = Metrics::of_version("1.2.3");
-    metrics.read_index_with(|| IndexSample {
+    metrics.show(IndexSample {
         operations: vec![
             operation("Migrating", "Active", "Progressing"),
             operation("Migrating", "Active", "Settling"),
@@ -136,7 +136,7 @@ fn activities_and_operations_of_nodes_have_series() {
     let on = |nodes: &[&str], name, phase, state| {
         operation_with(name, phase, state, &json!({"nodes": nodes}))
     };
-    let index = move |is_stale| {
+    let index = |is_stale| {
         let activities = [
             ("shop", "namespace", "namespace", "False"),
             ("ifo-system", "cluster", "cluster", "Unknown"),
@@ -155,10 +155,10 @@ fn activities_and_operations_of_nodes_have_series() {
         }
     };
     let stale = Metrics::new();
-    stale.read_index_with(move || index(true));
+    stale.show(index(true));
     assert_eq!(stale.render().matches("} -1\n").count(), 3);
     let metrics = Metrics::new();
-    metrics.read_index_with(move || index(false));
+    metrics.show(index(false));
     let text = metrics.render();
     for line in [
         r#"ifo_idle{scope="namespace",name="shop"} 0"#,
@@ -182,7 +182,7 @@ fn problems_have_the_namespace_and_subject_of_their_operation() {
         }]})
     };
     let metrics = Metrics::new();
-    metrics.read_index_with(move || IndexSample {
+    metrics.show(IndexSample {
         operations: vec![
             operation_with("Migrating", "Active", "Blocked", &is_true("Overdue")),
             operation_with("Importing", "Active", "Progressing", &is_true("Stalled")),
@@ -213,10 +213,8 @@ fn problems_have_the_namespace_and_subject_of_their_operation() {
 #[test]
 fn the_number_of_subjects_with_problems_is_limited_at_each_scrape() {
     let metrics = Metrics::new();
-    let scrapes = std::sync::atomic::AtomicUsize::new(0);
-    metrics.read_index_with(move || {
-        // At each scrape, all subjects are new ones.
-        let scrape = scrapes.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    // At each scrape, all subjects are new ones.
+    for scrape in 0..2 {
         let of_subject = |n: usize| {
             let mut operation =
                 InFlightOperation::clone(&operation("Migrating", "Active", "Failing"));
@@ -224,12 +222,10 @@ fn the_number_of_subjects_with_problems_is_limited_at_each_scrape() {
             operation.spec.subject.name = format!("{n:04}").into();
             Arc::new(operation)
         };
-        IndexSample {
+        metrics.show(IndexSample {
             operations: (0..MAX_VALUES + 10).rev().map(of_subject).collect(),
             ..IndexSample::default()
-        }
-    });
-    for scrape in 0..2 {
+        });
         let text = metrics.render();
         let series = text.matches("ifo_operation_problems{").count();
         assert_eq!(series, MAX_VALUES + 1);
