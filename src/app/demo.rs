@@ -20,7 +20,6 @@ use ifo_api::Resolution;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
-use tokio::sync::watch;
 use uuid::Uuid;
 
 /// The user who may read everything.
@@ -89,7 +88,6 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(App, String)> {
         resolve: Arc::new(objects.clone()),
         rule_sets: rule_sets::events(&stored_rule_sets),
         status: Arc::new(stored_rule_sets.clone()),
-        unsynced_rule_sets: watch::Sender::new(None),
     };
     // The demo has no other replicas, so it is the leader until the process ends.
     app.lead(index_writer, Box::new(begin_term));

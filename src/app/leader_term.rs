@@ -28,6 +28,14 @@ pub(super) struct LeaderTerm {
     /// the tasks that have work to do finish it. If another replica has taken the Lease, or
     /// if this replica could not renew it, the end is not orderly. Then all tasks are aborted.
     pub(super) ending: CancellationToken,
+    /// Receives the rule sets whose operations may be missing in the index, because their targets
+    /// are not up to date. The value is `None` until the server has read every target, or has failed
+    /// to read it.
+    ///
+    /// Persistence mode writes operations as custom resources. It uses this value to find the
+    /// custom resources whose operation has ended. The operation of a custom resource has ended if
+    /// the index does not contain the operation and this value does not contain its rule set.
+    pub(super) unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
 }
 
 /// The sources that the pipeline (the tasks that detect operations) reads, and the receivers of its
@@ -39,23 +47,11 @@ pub(super) struct PipelineInput {
     pub(super) status: Arc<dyn StatusSink>,
     /// Completes when the tracker has received the operations of earlier leaders.
     pub(super) restored: BoxFuture<'static, ()>,
-    /// Receives the rule sets whose operations may be missing in the index, because their targets
-    /// are not up to date. In each leadership term, the value is `None` until the server has read
-    /// every target, or has failed to read it.
-    ///
-    /// Persistence mode writes operations as custom resources. It uses this value to find the
-    /// custom resources whose operation has ended. The operation of a custom resource has ended if
-    /// the index does not contain the operation and this value does not contain its rule set.
-    pub(super) unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
 }
 
 /// Keeps the result of the readiness probe up to date. Never ends.
 pub(super) async fn keep_readiness(shared: Components, connections: Arc<Connections>) {
-    let Components {
-        replica_status,
-        readiness,
-        ..
-    } = shared;
+    let (replica_status, readiness) = (shared.replica_status, shared.readiness);
     let mut in_sync = replica_status.in_sync().subscribe();
     let mut impaired = None;
     loop {

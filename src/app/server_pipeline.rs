@@ -23,7 +23,7 @@ use futures::future::BoxFuture;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 /// The handle of the running thread. When this handle is dropped, the thread ends and drops its
@@ -88,6 +88,7 @@ impl Pipeline for ServerPipeline {
             tasks: Tasks::default(),
             tracker,
             ending: CancellationToken::new(),
+            unsynced_rule_sets: watch::Sender::new(None),
         };
         let input = (self.begin_term)(&self.shared, &mut term);
         self.start_detection(&mut term, input);
@@ -133,7 +134,6 @@ mod tests {
     use ifo_api::{Gvr, Source};
     use ifo_observe::{Feed, Raw, Resolve, ResolvedTarget};
     use std::time::Duration;
-    use tokio::sync::watch;
 
     /// A cluster that never answers.
     struct SilentCluster;
@@ -167,7 +167,6 @@ mod tests {
             rule_sets: stream::pending().boxed(),
             status: Arc::new(SilentCluster),
             restored: future::pending().boxed(),
-            unsynced_rule_sets: watch::Sender::new(None),
         }
     }
 

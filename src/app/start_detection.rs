@@ -5,13 +5,12 @@
 //!
 //! This module also decides when a new leader has detected enough operations to serve them.
 
-use super::Components;
 use super::leader_term::{LeaderTerm, PipelineInput};
 use super::server_pipeline::ServerPipeline;
 use crate::clock;
 use crate::detection::Supervisor;
 use crate::persist::UnsyncedRuleSets;
-use crate::rules::{Controller, Inputs, Outputs, Report, compile_on_thread};
+use crate::rules::{Controller, Outputs, Report, compile_on_thread};
 use crate::tracker_task::{ActivityWriter, send_gaps};
 use aggregated_apiserver::serve::Readiness;
 use ifo_engine::rules::{EvaluationInstant, EvaluationTime};
@@ -31,9 +30,7 @@ const BOOKS_CAPACITY: usize = 64;
 impl ServerPipeline {
     /// Creates a tracker without operations.
     pub(super) fn tracker(&self) -> Tracker {
-        let Components {
-            common, metrics, ..
-        } = &self.shared;
+        let common = &self.shared.common;
         let settings = TrackerSettings {
             debounce: common.debounce,
             retain: common.retain.then_some(Retention {
@@ -43,7 +40,8 @@ impl ServerPipeline {
             max_records: common.history_max,
             cluster_namespace: self.shared.cluster_namespace(),
         };
-        Tracker::with_baselines(settings, metrics.clone(), self.shared.baselines.clone())
+        let metrics = self.shared.metrics.clone();
+        Tracker::with_baselines(settings, metrics, self.shared.baselines.clone())
     }
 
     /// Creates the writer of activities.
@@ -79,10 +77,6 @@ impl ServerPipeline {
             common.requeue,
             common.allow_secrets,
         );
-        let inputs = Inputs {
-            rule_sets: input.rule_sets,
-            feedback: reported,
-        };
         let outputs = Outputs {
             publications,
             report: self.shared.report.clone(),
@@ -92,7 +86,7 @@ impl ServerPipeline {
             self.shared.report.subscribe(),
             term.tracker.clone(),
             self.shared.readiness.clone(),
-            input.unsynced_rule_sets,
+            term.unsynced_rule_sets.clone(),
             common.sync_timeout,
         );
         // The controller starts after the operations of earlier leaders are restored. A feed starts
@@ -100,7 +94,7 @@ impl ServerPipeline {
         term.tasks.start("rules", async move {
             input.restored.await;
             tokio::select! {
-                () = controller.run(inputs, outputs) => {}
+                () = controller.run(input.rule_sets, reported, outputs) => {}
                 () = synced => {}
             }
         });

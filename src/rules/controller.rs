@@ -67,14 +67,6 @@ pub enum RuleSetEvent {
     Synced,
 }
 
-/// The inputs of the controller.
-pub struct Inputs {
-    /// The rule sets. The stream never ends.
-    pub rule_sets: BoxStream<'static, RuleSetEvent>,
-    /// The reports in which each feed says that it is up to date, or why it is not.
-    pub feedback: mpsc::Receiver<Feedback>,
-}
-
 /// The outputs of the controller.
 pub struct Outputs {
     /// Receives the rule books.
@@ -138,8 +130,14 @@ impl Controller {
         }
     }
 
-    /// Runs until the receiver of rule books is dropped.
-    pub async fn run(mut self, mut inputs: Inputs, outputs: Outputs) {
+    /// Runs until the receiver of rule books is dropped. The stream `rule_sets` never ends. In
+    /// `feedback`, each feed reports that it is up to date, or why it is not.
+    pub async fn run(
+        mut self,
+        mut rule_sets: BoxStream<'static, RuleSetEvent>,
+        mut feedback: mpsc::Receiver<Feedback>,
+        outputs: Outputs,
+    ) {
         let mut changes = self.resolve.resolution_changes();
         // At most one look-up and one compilation run at the same time. The registry decides which rule
         // set is compiled next.
@@ -152,14 +150,14 @@ impl Controller {
             let is_waiting = Instant::now() < self.compile_deadline;
             let mut is_due = false;
             tokio::select! {
-                event = inputs.rule_sets.next() => {
+                event = rule_sets.next() => {
                     let Some(event) = event else {
                         return;
                     };
                     self.handle_rule_set(event);
                     self.is_look_up_due |= self.registry.any_target(TrackedTarget::is_new);
                 }
-                Some(feedback) = inputs.feedback.recv() => {
+                Some(feedback) = feedback.recv() => {
                     // A feed may have failed because its target is no longer served.
                     let has_failed = feedback.failure.is_some();
                     self.is_look_up_due |= self.registry.feedback(feedback) && has_failed;

@@ -18,7 +18,7 @@ mod tracked_target;
 mod tests;
 
 pub use compilations::{CompileResult, Compiler, compile_on_thread};
-pub use controller::{Controller, Inputs, Outputs, RuleSetEvent};
+pub use controller::{Controller, Outputs, RuleSetEvent};
 pub use states::Report;
 pub use status_writes::{StatusAnswer, StatusSink, StatusWrite};
 pub use tracked_target::Feedback;

@@ -9,7 +9,7 @@ use crate::app::Components;
 use crate::app::leader_term::{LeaderTerm, PipelineInput};
 use crate::baseline_store::BaselineStore;
 use crate::config::{Persistence, Serve};
-use crate::persist::{self, ClusterStore, Persist, PersistSettings, Store, UnsyncedRuleSets};
+use crate::persist::{self, ClusterStore, Persist, PersistSettings, Store};
 use crate::takeover;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -66,7 +66,6 @@ impl LeaderSetup {
         );
         let store = store.run(term.ending.clone());
         term.tasks.start_finishing("baselines", store);
-        let unsynced_rule_sets = watch::Sender::new(None);
         let feed: Arc<dyn Feed> =
             Arc::new(ClusterFeed::new(connection.clone(), shared.common.requeue));
         let store = (serve.persistence == Persistence::Crs).then(|| {
@@ -78,8 +77,7 @@ impl LeaderSetup {
         });
         let is_restored = watch::Sender::new(false);
         if let Some(store) = store.clone() {
-            let unsynced = unsynced_rule_sets.subscribe();
-            self.persist(shared, term, store, is_restored.subscribe(), unsynced);
+            self.persist(shared, term, store, is_restored.subscribe());
         }
         PipelineInput {
             restored: restore_operations(shared, term, store, listed, is_restored),
@@ -87,7 +85,6 @@ impl LeaderSetup {
             rule_sets: rule_sets::follow(client.clone(), &*feed),
             status: Arc::new(StatusWriter::new(client)),
             feed,
-            unsynced_rule_sets,
         }
     }
 
@@ -98,7 +95,6 @@ impl LeaderSetup {
         term: &mut LeaderTerm,
         store: Arc<ClusterStore>,
         is_restored: watch::Receiver<bool>,
-        unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     ) {
         let common = &shared.common;
         let (verdict, verdicts) = watch::channel(None);
@@ -112,7 +108,7 @@ impl LeaderSetup {
                 retain: common.retain,
             },
             metrics: shared.metrics.clone(),
-            unsynced_rule_sets,
+            unsynced_rule_sets: term.unsynced_rule_sets.subscribe(),
             is_restored,
             stop: term.ending.clone(),
             verdict,

@@ -62,12 +62,8 @@ fn fixture() -> ControllerFixture {
     let (publish, publications) = mpsc::channel(64);
     let (reported_state, report) = watch::channel(Arc::default());
     let sink = Arc::new(Sink::default());
-    let inputs = Inputs {
-        rule_sets: UnboundedReceiverStream::new(events)
-            .chain(stream::pending())
-            .boxed(),
-        feedback: reported,
-    };
+    let events = UnboundedReceiverStream::new(events);
+    let events = events.chain(stream::pending()).boxed();
     let outputs = Outputs {
         publications: publish,
         report: reported_state,
@@ -76,7 +72,7 @@ fn fixture() -> ControllerFixture {
     let own = compiler.clone();
     let compile: Compiler = Arc::new(move |name, spec| own.compile(name, spec));
     let controller = Controller::new(discovery.clone(), compile, REQUEUE, false);
-    tokio::spawn(controller.run(inputs, outputs));
+    tokio::spawn(controller.run(events, reported, outputs));
     ControllerFixture {
         discovery,
         compiler,
