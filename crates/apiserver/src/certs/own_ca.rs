@@ -4,14 +4,10 @@
 use super::{COMMON_NAME, CertsError, now, parse};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
+    KeyUsagePurpose, PublicKeyData, date_time_ymd,
 };
-use rustls::RootCertStore;
-use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::ServerCertVerifier;
-use rustls::crypto::ring::default_provider;
+use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,8 +92,6 @@ impl Authority {
     /// `certificates` contains the certificate of the CA, followed by the certificates of the
     /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired.
     /// The caller checks the expiry with [`Self::is_near_end`]. `key` has the format PKCS #8.
-    ///
-    /// The name of the CA must consist of a common name, as [`Self::create`] writes it.
     pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         Self::read(certificates, key).map_err(|error| CertsError::BadAuthority(error.to_string()))
     }
@@ -111,41 +105,19 @@ impl Authority {
         if !parsed.is_ca() || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
             return Err("the certificate does not belong to a CA".into());
         }
-        let name = parsed.subject().iter_common_name().next();
-        let name = name.ok_or("the certificate has no common name")?.as_str()?;
-        let params = certificate_params(name.to_owned(), Vec::new(), (0, 0))?;
+        if parsed.verify_signature(None).is_err() {
+            return Err("the certificate is not signed by its own key".into());
+        }
         let key = KeyPair::from_pem(&String::from_utf8_lossy(key))
             .map_err(|error| format!("the key is not usable: {error}"))?;
-        let authority = Self {
+        if key.subject_public_key_info() != parsed.public_key().raw {
+            return Err("the key does not belong to the certificate".into());
+        }
+        Ok(Self {
             certificate: certificate.clone(),
-            issuer: Arc::new(Issuer::new(params, key)),
+            issuer: Arc::new(Issuer::from_ca_cert_der(certificate, key)?),
             previous: unexpired(previous),
-        };
-        let trial = authority.verify_trial();
-        trial.map_err(|error| {
-            format!(
-                "clients do not accept its certificates; the key may not belong to it, or its name \
-                 has more than a common name: {error}"
-            )
-        })?;
-        Ok(authority)
-    }
-
-    /// Issues a trial certificate, and verifies the certificate as clients do. So the key belongs to
-    /// the CA. Does not check the expiry of the CA.
-    fn verify_trial(&self) -> Result<(), Box<dyn std::error::Error>> {
-        let name = "trial.invalid";
-        let validity = (now(), now() + SERVING_LIFETIME);
-        let (leaf, _) = self.sign_leaf(&[name.to_owned()], validity)?;
-        let mut roots = RootCertStore::empty();
-        roots.add(self.certificate.clone())?;
-        let provider = Arc::new(default_provider());
-        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
-        let name = ServerName::try_from(name)?;
-        let verifier = verifier.build()?;
-        let time = UnixTime::since_unix_epoch(Duration::from_secs(now().unsigned_abs()));
-        verifier.verify_server_cert(leaf.der(), &[], &name, &[], time)?;
-        Ok(())
+        })
     }
 
     /// Creates the next CA. The bundle of the next CA also contains this CA and the previous CAs.
@@ -201,31 +173,23 @@ impl Authority {
     /// Issues a serving certificate for these DNS names and IP addresses, with a new key. The
     /// certificate is valid for one year, but not longer than the CA.
     pub fn issue(&self, names: &[String]) -> Result<IssuedCertificate, CertsError> {
-        let start = now() - BACKDATE_SECONDS;
-        let end = not_after(&self.certificate).min(now() + SERVING_LIFETIME);
-        let (leaf, key) = self.sign_leaf(names, (start, end))?;
-        Ok(IssuedCertificate {
-            chain: certificate_pem(leaf.der()).into_bytes(),
-            key: key.serialize_pem().into_bytes(),
-            renew_at: start + (end - start) / 3 * 2,
-        })
-    }
-
-    fn sign_leaf(
-        &self,
-        names: &[String],
-        validity: (i64, i64),
-    ) -> Result<(rcgen::Certificate, KeyPair), CertsError> {
         if names.is_empty() {
             return Err(CertsError::NoName);
         }
-        let mut params = certificate_params(COMMON_NAME.to_owned(), names.to_vec(), validity)?;
+        let start = now() - BACKDATE_SECONDS;
+        let end = not_after(&self.certificate).min(now() + SERVING_LIFETIME);
+        let mut params = certificate_params(COMMON_NAME.to_owned(), names.to_vec(), (start, end))?;
         params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
-        Ok((params.signed_by(&key, &self.issuer)?, key))
+        let leaf = params.signed_by(&key, &self.issuer)?;
+        Ok(IssuedCertificate {
+            chain: certificate_pem(leaf.der()).into_bytes(),
+            key: key.serialize_pem().into_bytes(),
+            renew_at: start + (end - start) / 3 * 2,
+        })
     }
 }
 

@@ -160,7 +160,11 @@ fn a_certificate_that_is_no_ca_is_rejected() {
     for (certificate, key, expected) in [
         (vec![], key, "no certificate"),
         (pem.clone(), vec![], "key is not usable"),
-        (pem, ca.key_pem(), "the key may not belong to it"),
+        (
+            pem,
+            ca.key_pem(),
+            "the key does not belong to the certificate",
+        ),
         (
             leaf.pem().into_bytes(),
             leaf.key_pem(),
