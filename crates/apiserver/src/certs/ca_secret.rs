@@ -1,9 +1,7 @@
 //! Stores the server's own CA in a Secret in the server's namespace. So the CA survives restarts,
 //! and all replicas share it.
 //!
-//! `tls.crt` has the certificate of the CA, followed by the certificates of the previous CAs that
-//! have not expired. So `tls.crt` is also the CA bundle with which clients verify this server.
-//! `tls.key` has the key of the first certificate.
+//! `tls.crt` has the certificate of the CA, and `tls.key` has its key.
 //!
 //! The manifests create the Secret without data. The server has no right to create Secrets, because
 //! RBAC cannot limit this right to one name.
@@ -84,12 +82,10 @@ impl CaSecret {
                      remove its `data`, and the server stores a new CA"
                 )
             })?;
-            let next = match &stored {
-                Some(authority) if !authority.is_near_end() => return Ok(authority.clone()),
-                Some(authority) => authority.create_successor(),
-                None => Authority::create(),
-            };
-            let next = next.map_err(|error| error.to_string())?;
+            if let Some(authority) = stored.as_ref().filter(|it| !it.is_near_end()) {
+                return Ok(authority.clone());
+            }
+            let next = Authority::create().map_err(|error| error.to_string())?;
             // The written object has the resourceVersion of the Secret that was read. So the write
             // fails if the Secret has changed since the read.
             let secret = Secret {

@@ -1,5 +1,4 @@
-//! The server's own self-signed CA, which issues serving certificates. The module also creates the
-//! successor of a CA: the new CA that replaces the old CA before the old CA expires.
+//! The server's own self-signed CA, which issues serving certificates.
 
 use super::{COMMON_NAME, CertsError, now, parse};
 use rcgen::{
@@ -32,21 +31,12 @@ const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 /// can be slow.
 const BACKDATE_SECONDS: i64 = 300;
 
-/// Maximum number of previous CAs that the server reads from the Secret. The server ignores further
-/// certificates.
-///
-/// With the lifetimes above, at most one previous CA has not expired. There are more previous CAs
-/// only if users add certificates to the Secret.
-const MAX_PREVIOUS: usize = 64;
-
-/// A CA with its key, and the previous CAs whose certificates clients must still accept.
+/// A CA with its key.
 #[derive(Clone, Debug)]
 pub struct Authority {
     certificate: CertificateDer<'static>,
     /// The name and the key of the CA.
     issuer: Arc<Issuer<'static, KeyPair>>,
-    /// Certificates of the previous CAs that have not expired.
-    previous: Vec<CertificateDer<'static>>,
 }
 
 /// A serving certificate and its private key.
@@ -83,24 +73,18 @@ impl Authority {
         Ok(Self {
             certificate,
             issuer: Arc::new(Issuer::new(params, key)),
-            previous: Vec::new(),
         })
     }
 
-    /// Reads a CA from PEM.
-    ///
-    /// `certificates` contains the certificate of the CA, followed by the certificates of the
-    /// previous CAs. Previous CAs that have expired are left out. The CA itself may have expired.
-    /// The caller checks the expiry with [`Self::is_near_end`]. `key` has the format PKCS #8.
-    pub fn from_pem(certificates: &[u8], key: &[u8]) -> Result<Self, CertsError> {
-        Self::read(certificates, key).map_err(|error| CertsError::BadAuthority(error.to_string()))
+    /// Reads a CA from PEM. The first certificate in `certificate` is that of the CA. The CA may have
+    /// expired. The caller checks the expiry with [`Self::is_near_end`]. `key` has the format PKCS #8.
+    pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CertsError> {
+        Self::read(certificate, key).map_err(|error| CertsError::BadAuthority(error.to_string()))
     }
 
-    fn read(certificates: &[u8], key: &[u8]) -> Result<Self, Box<dyn std::error::Error>> {
-        let read = CertificateDer::pem_slice_iter(certificates).take(1 + MAX_PREVIOUS);
-        let read = read.collect::<Result<Vec<_>, _>>()?;
-        let (certificate, previous) = read.split_first().ok_or("there is no certificate")?;
-        let parsed = parse(certificate)?;
+    fn read(certificate: &[u8], key: &[u8]) -> Result<Self, Box<dyn std::error::Error>> {
+        let certificate = CertificateDer::from_pem_slice(certificate)?;
+        let parsed = parse(&certificate)?;
         let usage = parsed.key_usage().ok().flatten();
         if !parsed.is_ca() || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
             return Err("the certificate does not belong to a CA".into());
@@ -113,21 +97,14 @@ impl Authority {
         if key.subject_public_key_info() != parsed.public_key().raw {
             return Err("the key does not belong to the certificate".into());
         }
+        let issuer = Arc::new(Issuer::from_ca_cert_der(&certificate, key)?);
         Ok(Self {
-            certificate: certificate.clone(),
-            issuer: Arc::new(Issuer::from_ca_cert_der(certificate, key)?),
-            previous: unexpired(previous),
+            certificate,
+            issuer,
         })
     }
 
-    /// Creates the next CA. The bundle of the next CA also contains this CA and the previous CAs.
-    pub(super) fn create_successor(&self) -> Result<Self, CertsError> {
-        let mut next = Self::create()?;
-        next.previous = unexpired(&self.certificates());
-        Ok(next)
-    }
-
-    /// Returns true if the CA expires in less than two years, so that a successor is needed.
+    /// Returns true if the CA expires in less than two years, so that a new CA is needed.
     pub fn is_near_end(&self) -> bool {
         not_after(&self.certificate) - now() < CA_RENEW_BEFORE
     }
@@ -138,26 +115,9 @@ impl Authority {
         not_after(&self.certificate) <= now()
     }
 
-    /// Returns the bundle as PEM: the certificate of this CA, followed by the certificates of the
-    /// previous CAs.
+    /// Returns the bundle with which clients verify this server, as PEM: the certificate of the CA.
     pub fn bundle(&self) -> String {
-        let all = self.certificates();
-        all.iter().map(|der| certificate_pem(der)).collect()
-    }
-
-    /// Returns the bundle of this CA, plus the certificate of `other`. The server publishes this
-    /// bundle while it still presents a certificate that `other` has issued.
-    pub(super) fn bundle_with(&self, other: &Self) -> String {
-        let mut bundle = self.bundle();
-        if !self.certificates().contains(&other.certificate) {
-            bundle.push_str(&certificate_pem(&other.certificate));
-        }
-        bundle
-    }
-
-    /// Returns the certificate of this CA, followed by the certificates of the previous CAs.
-    fn certificates(&self) -> Vec<CertificateDer<'static>> {
-        [std::slice::from_ref(&self.certificate), &self.previous].concat()
+        certificate_pem(&self.certificate)
     }
 
     /// Returns true if `self` and `other` are the same CA.
@@ -210,12 +170,6 @@ fn certificate_params(
     params.not_before = time(validity.0);
     params.not_after = time(validity.1);
     Ok(params)
-}
-
-/// Returns those certificates that have not expired.
-fn unexpired(certificates: &[CertificateDer<'static>]) -> Vec<CertificateDer<'static>> {
-    let valid = certificates.iter().filter(|der| not_after(der) > now());
-    valid.cloned().collect()
 }
 
 /// Returns the end of the validity period, in seconds since 1970. Returns 0 for data that is not a

@@ -71,7 +71,7 @@ impl OwnCertificate {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle contains both CAs before the server presents a certificate of the new
                 // CA.
-                self.publish(found.bundle_with(&self.authority));
+                self.publish(found.bundle() + &self.authority.bundle());
                 tokio::time::sleep(HANDOVER_DELAY).await;
                 self.authority = found;
                 renew = true;
