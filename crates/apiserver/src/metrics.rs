@@ -8,7 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
-use std::fmt;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -26,6 +25,7 @@ type Counters = Family<SeriesLabels, Counter>;
 type Histograms = Family<SeriesLabels, Histogram, fn() -> Histogram>;
 
 /// The metrics of this library.
+#[derive(Debug)]
 pub struct Metrics {
     requests: Counters,
     request_duration: Histograms,
@@ -48,12 +48,6 @@ pub struct Metrics {
 pub struct ReviewMetrics {
     sent: Counters,
     duration: Histograms,
-}
-
-impl fmt::Debug for Metrics {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Metrics").finish_non_exhaustive()
-    }
 }
 
 /// Creates metrics in a registry that is dropped at once. So no scrape returns these metrics.

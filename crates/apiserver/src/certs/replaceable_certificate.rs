@@ -41,15 +41,10 @@ pub fn server_config(
 }
 
 /// The current certificate and its key.
+#[derive(Debug)]
 pub struct ServingCertificate {
     pub(super) current: ArcSwap<CertifiedKey>,
     metrics: Arc<Metrics>,
-}
-
-impl std::fmt::Debug for ServingCertificate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ServingCertificate").finish_non_exhaustive()
-    }
 }
 
 impl ResolvesServerCert for ServingCertificate {
