@@ -10,34 +10,24 @@
 
 use super::Term;
 use crate::index::{Error, Key, Object, Rv, Write, index_key};
-use bytes::Bytes;
-use futures::{Stream, StreamExt as _, TryStreamExt as _};
+use futures::{Stream, StreamExt as _};
 use http::{HeaderValue, Request, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use ifo_api::completeness::GAPS_KIND;
 use ifo_api::{Collection, LIVE_GROUP, VERSION, activity, live, record};
 use ifo_client::error_text::chain;
 use ifo_client::list::{ListItems, query};
 use kube::Client;
 use kube::api::WatchEvent;
-use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio_util::codec::{FramedRead, LinesCodec};
-use tokio_util::io::StreamReader;
 
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
 /// leader limits each object to about 64 KiB, so a page has at most about 32 MiB.
+///
+/// The follower sets no limit of its own: it has verified the certificate of the leader, and the
+/// leader runs the same program.
 pub(super) const PAGE_OBJECTS: &str = "500";
-
-/// The largest accepted size of a page or of the answer to a state query: 64 MiB. A larger answer is an
-/// error.
-const MAX_ANSWER: usize = 64 << 20;
-
-/// The largest accepted size of a watch event: 1 MiB. If an event is larger, the watch ends with an
-/// error.
-const MAX_EVENT: usize = 1 << 20;
 
 /// The request header that names the leadership term of the leader.
 pub const TERM_HEADER: &str = "ifo-term";
@@ -123,7 +113,7 @@ impl Link {
 
     /// Sends a state query.
     pub async fn ask(&self) -> Result<PeerAnswer, LinkError> {
-        Ok(serde_json::from_slice(&self.read(PEER_PATH).await?)?)
+        Ok(self.client.request(self.request(PEER_PATH)?).await?)
     }
 
     /// Reads one page of the leader's objects at exactly the resourceVersion `at`. `token` is the
@@ -143,8 +133,8 @@ impl Link {
             ]),
             Some(token) => operations(&[("limit", PAGE_OBJECTS), ("continue", token)]),
         };
-        let page = self.read(&path).await?;
-        let list = ListItems::<&RawValue>::read(&page)?;
+        let page = self.client.request_text(self.request(&path)?).await?;
+        let list = ListItems::<&RawValue>::read(page.as_bytes())?;
         let objects: Result<_, LinkError> = list.items.into_iter().map(decode).collect();
         Ok((objects?, list.next))
     }
@@ -161,31 +151,15 @@ impl Link {
             ("allowWatchBookmarks", "true"),
             ("resourceVersion", &after.to_string()),
         ]);
-        let bytes = self.get(&path).await?.into_data_stream();
-        let reader = StreamReader::new(bytes.map_err(std::io::Error::other));
-        let lines = FramedRead::new(reader, LinesCodec::new_with_max_length(MAX_EVENT));
-        Ok(lines.map(|line| change(&line.map_err(|error| failed("the watch has ended", &error))?)))
+        let events = self.client.request_events(self.request(&path)?).await?;
+        Ok(events.map(|event| change(event?)))
     }
 
-    /// Sends a GET for `uri`, and returns the body of a successful answer.
-    async fn get(&self, uri: &str) -> Result<Body, LinkError> {
+    /// Returns a GET for `uri`.
+    fn request(&self, uri: &str) -> Result<Request<Vec<u8>>, LinkError> {
         let request = Request::get(uri).header(TERM_HEADER, &self.term);
-        let request = request.body(Body::empty());
-        let request = request.map_err(|error| failed("invalid request", &error))?;
-        let answer = self.client.send(request).await?;
-        if answer.status().is_success() {
-            Ok(answer.into_body())
-        } else {
-            Err(of_code(answer.status().as_u16()))
-        }
-    }
-
-    /// Sends a GET for `uri`, and returns the whole answer, which has at most [`MAX_ANSWER`] bytes.
-    async fn read(&self, uri: &str) -> Result<Bytes, LinkError> {
-        let body = Limited::new(self.get(uri).await?, MAX_ANSWER);
-        let body = body.collect().await;
-        let body = body.map_err(|error| failed("the answer cannot be read", &*error))?;
-        Ok(body.to_bytes())
+        let request = request.body(Vec::new());
+        request.map_err(|error| failed("invalid request", &error))
     }
 }
 
@@ -251,10 +225,10 @@ fn version(text: &str) -> Result<Rv, LinkError> {
     version.map_err(|error| failed("an object has no valid resourceVersion", &error))
 }
 
-/// Decodes one line of the watch.
-fn change(line: &str) -> Result<LeaderChange, LinkError> {
-    Ok(match serde_json::from_str(line)? {
-        WatchEvent::<Box<RawValue>>::Added(json) | WatchEvent::Modified(json) => {
+/// Decodes the object in an event of the watch.
+fn change(event: WatchEvent<Box<RawValue>>) -> Result<LeaderChange, LinkError> {
+    Ok(match event {
+        WatchEvent::Added(json) | WatchEvent::Modified(json) => {
             let (key, rv, object) = decode(&json)?;
             (rv, Some(Write::Put { key, object }))
         }
@@ -282,7 +256,7 @@ mod tests {
         let key = Key::new("default", "vm-migrating-1");
         for kind in ["ADDED", "MODIFIED", "DELETED"] {
             let line = format!(r#"{{"type":"{kind}","object":{json}}}"#);
-            let (rv, write) = change(&line).unwrap();
+            let (rv, write) = change(serde_json::from_str(&line).unwrap()).unwrap();
             assert_eq!(rv, Rv(7));
             match write.unwrap() {
                 Write::Put {
@@ -297,6 +271,7 @@ mod tests {
             }
         }
         let bookmark = r#"{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"X","metadata":{"resourceVersion":"9"}}}"#;
+        let bookmark = serde_json::from_str(bookmark).unwrap();
         assert!(matches!(change(bookmark), Ok((Rv(9), None))));
     }
 
@@ -304,14 +279,13 @@ mod tests {
     fn errors_in_a_watch_say_what_the_follower_must_do() {
         let error = |code: u16| {
             let line = format!(r#"{{"type":"ERROR","object":{{"code":{code}}}}}"#);
-            change(&line).unwrap_err()
+            change(serde_json::from_str(&line).unwrap()).unwrap_err()
         };
         assert_eq!(error(410), LinkError::Gone);
         assert_eq!(error(421), LinkError::AnotherTerm);
         assert!(matches!(error(401), LinkError::NotAuthorized(_)));
         assert!(matches!(error(500), LinkError::Failed(_)));
-        for broken in ["", "{}", r#"{"type":"ADDED","object":{"metadata":{}}}"#] {
-            assert!(change(broken).is_err(), "{broken}");
-        }
+        let broken = r#"{"type":"ADDED","object":{"metadata":{}}}"#;
+        assert!(change(serde_json::from_str(broken).unwrap()).is_err());
     }
 }
