@@ -13,6 +13,9 @@ const MAX_NAME: usize = 253;
 /// The name of a custom resource ends with this number of characters of the live operation's uid.
 const UID_CHARACTERS: usize = 8;
 
+/// Maximum number of characters of the live name in the name of a custom resource. A dash follows them.
+const LIVE_NAME_CHARACTERS: usize = MAX_NAME - UID_CHARACTERS - 1;
+
 /// Returns the name of the custom resource for a live operation.
 ///
 /// The name of a live operation is unique in its namespace, but custom resources are
@@ -26,35 +29,19 @@ const UID_CHARACTERS: usize = 8;
 /// A live name of more than 244 characters is shortened, which can remove its hash. Then only the
 /// 32 bits of the uid distinguish two operations whose shortened names are equal.
 pub(super) fn cr_name(live_name: &str, live_uid: &str) -> String {
-    let tail: String = live_uid
-        .chars()
-        .filter(char::is_ascii_hexdigit)
-        .map(|c| c.to_ascii_lowercase())
-        .take(UID_CHARACTERS)
-        .collect();
-    // Live names contain only ASCII characters, so each character is one byte.
-    let head: String = live_name
-        .chars()
-        .take(MAX_NAME - UID_CHARACTERS - 1)
-        .collect();
+    let head = format!("{live_name:.LIVE_NAME_CHARACTERS$}");
     // The shortened name can end with a dot or a dash. With the dash that follows, the result would
     // contain `.-`, which is not valid in a name, or `--`.
     let head = head.trim_end_matches(['.', '-']);
-    format!("{head}-{tail}")
+    format!("{head}-{live_uid:.UID_CHARACTERS$}")
 }
 
 /// Returns the custom resource for a live operation.
 pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
-    let live::InFlightOperation {
-        api_version: _,
-        kind: _,
-        metadata,
-        spec,
-        status,
-    } = live;
+    let metadata = &live.metadata;
     // The CRD of this release does not have fields of a newer release, so the kube-apiserver would
     // refuse them.
-    let (mut spec, mut status) = (spec.clone(), status.clone());
+    let (mut spec, mut status) = (live.spec.clone(), live.status.clone());
     spec.unknown.clear();
     spec.subject.unknown.clear();
     status.unknown.clear();
@@ -137,14 +124,6 @@ pub(super) fn has_same_content(
     one: &live::InFlightOperation,
     other: &live::InFlightOperation,
 ) -> bool {
-    let identity = |it: &live::InFlightOperation| {
-        let Metadata { namespace, uid, .. } = &it.metadata;
-        (
-            namespace.clone(),
-            uid.clone(),
-            it.metadata.creation_timestamp,
-        )
-    };
     let status = live::Status {
         last_detected: one.status.last_detected,
         subject_generation: one.status.subject_generation,
@@ -153,7 +132,12 @@ pub(super) fn has_same_content(
         unknown: one.status.unknown.clone(),
         ..other.status.clone()
     };
-    identity(one) == identity(other) && one.spec == other.spec && one.status == status
+    let (metadata, others) = (&one.metadata, &other.metadata);
+    metadata.namespace == others.namespace
+        && metadata.uid == others.uid
+        && metadata.creation_timestamp == others.creation_timestamp
+        && one.spec == other.spec
+        && one.status == status
 }
 
 #[cfg(test)]
@@ -238,7 +222,7 @@ mod tests {
         }
         let name = cr_name(
             "vm-migrating-3f9c2a1b5e6d7f80",
-            "0A1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
+            "0a1b2c3d-52c4-5f0a-9c61-2a7e84d0b35f",
         );
         assert_eq!(name, "vm-migrating-3f9c2a1b5e6d7f80-0a1b2c3d");
     }
