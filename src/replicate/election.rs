@@ -66,11 +66,6 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The largest number of attempts to write the Lease without a pause. If another client has changed
-/// the Lease, a write fails with a conflict. Then this replica reads and writes the Lease again at
-/// once. After this number of attempts, this replica waits for one retry period.
-const MAX_FAST_CONFLICTS: usize = 5;
-
 /// The settings of the election, and the parts of this replica with which it works.
 pub struct ElectionInputs {
     /// Reads and writes the Lease.
@@ -97,6 +92,9 @@ pub struct Election {
     prefix: String,
     /// The Lease as it was last read or written. None before the first successful read.
     seen: Option<SeenLease>,
+    /// True if the last write failed, because another client has changed the Lease. Then the next turn
+    /// begins at once, and reads the Lease.
+    has_conflict: bool,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease. None if there is no such term.
@@ -129,6 +127,7 @@ impl Election {
             inputs,
             prefix: format!("{pod}_"),
             seen: None,
+            has_conflict: false,
             leading: None,
             last_own_term: None,
             logged_problem: None,
@@ -155,67 +154,47 @@ impl Election {
     /// Lease, and acquires it if the rules at the top of this file allow this. Returns the time
     /// until the next turn.
     async fn turn(&mut self) -> Duration {
-        match self.attempt().await {
-            Ok(pause) => {
-                self.report_problem(None);
-                pause
-            }
-            Err(problem) => {
-                self.report_problem(Some(problem));
-                // If this replica leads, the next turn must not be later than the end of the
-                // leadership. Otherwise this replica would stop leading too late.
-                let until = self.leading.as_ref().map(|it| it.leadership.until());
-                let left = until.map_or(Duration::MAX, |until| until.since(clock::boot()));
-                left.min(self.inputs.timing.retry_period)
-            }
-        }
+        let done = self.attempt().await;
+        let next = *done.as_ref().unwrap_or(&BootTime::MAX);
+        self.report_problem(done.err());
+        // If this replica leads, the next turn must not be later than the end of the leadership.
+        // Otherwise this replica would stop leading too late.
+        let leading = self.leading.as_ref();
+        let end = leading.map_or(BootTime::MAX, |it| it.leadership.until());
+        let left = next.min(end).since(clock::boot());
+        left.min(self.inputs.timing.retry_period)
     }
 
-    /// Does the work of [`Self::turn`], and returns the time until the next turn. An error is a
+    /// Does the work of [`Self::turn`], and returns the latest time of the next turn. An error is a
     /// text for the log.
-    async fn attempt(&mut self) -> Result<Duration, String> {
+    async fn attempt(&mut self) -> Result<BootTime, String> {
         let begun = clock::boot();
-        // The leader knows the Lease from its last write. So its first attempt writes without a
-        // read.
-        let mut is_known = self.leading.is_some();
-        for attempt in 1..=MAX_FAST_CONFLICTS {
-            if !std::mem::take(&mut is_known) {
-                let read = self.read().await;
-                read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
-            }
-            let written = match self.decide(clock::boot()) {
-                ElectionDecision::Renew => self.renew().await,
-                ElectionDecision::Acquire => self.acquire().await,
-                ElectionDecision::Release(version) => self.release(version).await,
-                ElectionDecision::StopLeading(reason) => {
-                    self.end_leadership(reason);
-                    return Ok(Duration::ZERO);
-                }
-                ElectionDecision::Wait(until) => {
-                    let period = self.inputs.timing.retry_period;
-                    let left = until.map_or(period, |until| until.since(clock::boot()));
-                    return Ok(left.min(period));
-                }
-            };
-            match written {
-                Ok(()) if self.leading.is_some() => {
-                    let took = clock::boot().since(begun);
-                    return Ok(self.inputs.timing.retry_period.saturating_sub(took));
-                }
-                // If all attempts fail like this, the cause is probably not a conflict. For example,
-                // a missing namespace also causes a 404.
-                Err(error) if !is_conflict(&error) || attempt == MAX_FAST_CONFLICTS => {
-                    return Err(format!("cannot write the Lease: {}", chain(&error)));
-                }
-                // In two cases, the loop reads the Lease again:
-                // - The write failed, because another client has changed, created or deleted the
-                //   Lease.
-                // - The write succeeded, but this replica does not lead. For example, it has
-                //   released the Lease.
-                Err(_) | Ok(()) => {}
-            }
+        let is_retry = std::mem::take(&mut self.has_conflict);
+        // The leader knows the Lease from its last write, unless another client has changed it.
+        if self.leading.is_none() || is_retry {
+            let read = self.read().await;
+            read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
         }
-        Ok(self.inputs.timing.retry_period)
+        let written = match self.decide(clock::boot()) {
+            ElectionDecision::Renew => self.renew().await,
+            ElectionDecision::Acquire => self.acquire().await,
+            ElectionDecision::Release(version) => self.release(version).await,
+            ElectionDecision::StopLeading(reason) => {
+                self.end_leadership(reason);
+                return Ok(clock::boot());
+            }
+            ElectionDecision::Wait(until) => return Ok(until),
+        };
+        match written {
+            Ok(()) => Ok(begun + self.inputs.timing.retry_period),
+            // After two conflicts in a row, the cause is probably another one. For example, a missing
+            // namespace also causes a 404.
+            Err(error) if is_conflict(&error) && !is_retry => {
+                self.has_conflict = true;
+                Ok(clock::boot())
+            }
+            Err(error) => Err(format!("cannot write the Lease: {}", chain(&error))),
+        }
     }
 
     /// Renews the Lease, which this replica holds.

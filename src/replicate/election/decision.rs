@@ -32,23 +32,22 @@ pub(super) enum ElectionDecision {
     Release(Rv),
     /// Stop leading, for this reason.
     StopLeading(&'static str),
-    /// Do not acquire the Lease yet. The time is the earliest time at which this replica may acquire
-    /// the Lease. None if this time is unknown.
-    Wait(Option<BootTime>),
+    /// Do not acquire the Lease before this time. If the time is unknown, it is [`BootTime::MAX`].
+    Wait(BootTime),
 }
 
 impl Election {
     /// Returns the next step of this replica.
     pub(super) fn decide(&self, now: BootTime) -> ElectionDecision {
         let Some(seen) = &self.seen else {
-            return ElectionDecision::Wait(None);
+            return ElectionDecision::Wait(BootTime::MAX);
         };
         let holder = seen.record.holder();
         match (self.final_version_at_stop(), &self.leading) {
             (Some(version), _) if holder.is_some() && holder == self.last_own_term => {
                 return ElectionDecision::Release(version);
             }
-            (Some(_), None) => return ElectionDecision::Wait(None),
+            (Some(_), None) => return ElectionDecision::Wait(BootTime::MAX),
             (Some(_), Some(_)) => {
                 let reason = "it stops, and no longer holds the Lease";
                 return ElectionDecision::StopLeading(reason);
@@ -60,7 +59,7 @@ impl Election {
         if now >= at {
             ElectionDecision::Acquire
         } else {
-            ElectionDecision::Wait(Some(at))
+            ElectionDecision::Wait(at)
         }
     }
 
