@@ -90,8 +90,9 @@ pub struct Election {
     /// The first part of the names of this replica's terms: the UID of its Pod and `_`. Outside a
     /// Pod, a random number replaces the UID.
     prefix: String,
-    /// The Lease as it was last read or written. None before the first successful read.
-    seen: Option<SeenLease>,
+    /// The Lease as it was last read or written. Before the first read, it is like a Lease that does
+    /// not exist.
+    seen: SeenLease,
     /// True if the last write failed, because another client has changed the Lease. Then the next turn
     /// begins at once, and reads the Lease.
     has_conflict: bool,
@@ -126,7 +127,7 @@ impl Election {
         Self {
             inputs,
             prefix: format!("{pod}_"),
-            seen: None,
+            seen: SeenLease::unread(),
             has_conflict: false,
             leading: None,
             last_own_term: None,
@@ -176,7 +177,7 @@ impl Election {
             read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
         }
         let written = match self.decide(clock::boot()) {
-            ElectionDecision::Renew => self.renew().await,
+            ElectionDecision::Renew(own) => self.hold(&own).await,
             ElectionDecision::Acquire => self.acquire().await,
             ElectionDecision::Release(version) => self.release(version).await,
             ElectionDecision::StopLeading(reason) => {
@@ -197,19 +198,6 @@ impl Election {
         }
     }
 
-    /// Renews the Lease, which this replica holds.
-    async fn renew(&mut self) -> kube::Result<()> {
-        let Some(leading) = self.leading.clone() else {
-            return Ok(());
-        };
-        let sent = clock::boot();
-        self.hold(&leading).await?;
-        let took = clock::boot().since(sent);
-        let renewals = &self.inputs.metrics.series.lease_renew;
-        renewals.observe(took.as_secs_f64());
-        Ok(())
-    }
-
     /// Ends the leadership of this replica.
     fn end_leadership(&mut self, reason: &str) {
         if let Some(OwnLeadership { leadership, .. }) = self.leading.take() {
@@ -220,9 +208,7 @@ impl Election {
 
     /// Acquires the Lease for a new term.
     async fn acquire(&mut self) -> kube::Result<()> {
-        let Some(SeenLease { record, .. }) = &self.seen else {
-            return Ok(());
-        };
+        let record = &self.seen.record;
         let last_leader = record.last();
         let transitions = record.spec.lease_transitions.unwrap_or(0).saturating_add(1);
         let start = self.first_version(record);
@@ -256,15 +242,8 @@ impl Election {
         if let Some(leading) = &self.leading {
             return ReplicaRole::Leading(leading.leadership.clone());
         }
-        let Some(SeenLease {
-            record,
-            has_expired,
-            ..
-        }) = &self.seen
-        else {
-            return ReplicaRole::Vacant(None);
-        };
-        let is_held = record.holder().is_some() && !has_expired;
+        let record = &self.seen.record;
+        let is_held = record.holder().is_some() && !self.seen.has_expired;
         match record.last() {
             Some(last) if is_held && !self.is_own_term(&last.term) => ReplicaRole::Following(last),
             last => ReplicaRole::Vacant(last.zip(record.final_version())),

@@ -156,6 +156,7 @@ impl Leadership {
     }
 
     /// Returns the highest reserved resourceVersion, even if the leadership is lost.
+    #[cfg(test)]
     pub(super) fn granted(&self) -> Rv {
         self.grant.borrow().reserved
     }

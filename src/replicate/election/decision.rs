@@ -26,7 +26,8 @@ const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
 pub(super) enum ElectionDecision {
-    Renew,
+    /// Renew the Lease for this leadership.
+    Renew(OwnLeadership),
     Acquire,
     /// Release the Lease, with this final version.
     Release(Rv),
@@ -39,9 +40,7 @@ pub(super) enum ElectionDecision {
 impl Election {
     /// Returns the next step of this replica.
     pub(super) fn decide(&self, now: BootTime) -> ElectionDecision {
-        let Some(seen) = &self.seen else {
-            return ElectionDecision::Wait(BootTime::MAX);
-        };
+        let seen = &self.seen;
         let holder = seen.record.holder();
         match (self.final_version_at_stop(), &self.leading) {
             (Some(version), _) if holder.is_some() && holder == self.last_own_term => {
@@ -139,5 +138,5 @@ fn renewal(leading: &OwnLeadership, holder: Option<&Term>) -> ElectionDecision {
     if holder.is_some_and(|holder| *holder != leading.leadership.term) {
         return ElectionDecision::StopLeading("the Lease has another holder");
     }
-    ElectionDecision::Renew
+    ElectionDecision::Renew(leading.clone())
 }

@@ -45,11 +45,24 @@ const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 pub(super) struct SeenLease {
     lease: Lease,
     pub(super) record: LeaseRecord,
-    /// The time at which this process first saw the Lease with this record.
+    /// The time at which this process first saw the Lease with this record. It is
+    /// [`BootTime::MAX`] before the first read, so that no replica acquires the Lease without a read.
     pub(super) since: BootTime,
     /// True if the Lease had expired when it was last read. A Lease expires if its record does not
     /// change for one lease duration.
     pub(super) has_expired: bool,
+}
+
+impl SeenLease {
+    /// Returns the state before the first read.
+    pub(super) fn unread() -> Self {
+        Self {
+            lease: Lease::default(),
+            record: LeaseRecord::default(),
+            since: BootTime::MAX,
+            has_expired: false,
+        }
+    }
 }
 
 impl Election {
@@ -71,13 +84,13 @@ impl Election {
         Rv(highest.max(self.head().0).saturating_add(1))
     }
 
-    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves.
+    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves. It is not
+    /// below an earlier reservation of the term, because the boot clock and the index never go back.
     fn reservation(&self, own: &OwnLeadership) -> Rv {
         let clock = version(own.at) + micros(clock::boot().since(own.boot));
         let head = self.head().max(own.leadership.start);
         let ahead = clock.saturating_add(micros(RESERVED_AHEAD));
-        let reserved = Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))));
-        reserved.max(own.leadership.granted())
+        Rv(ahead.max(head.0.saturating_add(micros(RESERVED_ABOVE_HEAD))))
     }
 
     /// Returns the time limit of one request: half of the renew deadline, as in Kubernetes' own
@@ -115,10 +128,7 @@ impl Election {
     /// Removes the holder from the Lease. Writes `version` into the Lease as the final version.
     pub(super) async fn release(&mut self, version: Rv) -> kube::Result<()> {
         self.end_leadership("it releases the Lease");
-        let Some(seen) = &self.seen else {
-            return Ok(());
-        };
-        let mut record = seen.record.clone();
+        let mut record = self.seen.record.clone();
         // The annotation can have been edited since the last renewal.
         record.note.last_holder = record.holder().unwrap_or_default();
         record.spec.holder_identity = None;
@@ -155,6 +165,10 @@ impl Election {
         let left = own.leadership.until().since(sent);
         self.write(&record, left.min(self.request_timeout()))
             .await?;
+        if self.leading.is_some() {
+            let took = clock::boot().since(sent).as_secs_f64();
+            self.inputs.metrics.series.lease_renew.observe(took);
+        }
         let until = sent + self.inputs.timing.renew_deadline;
         own.leadership.renew(reserved, until);
         Ok(())
@@ -163,8 +177,7 @@ impl Election {
     /// Writes `record` with the time limit `limit`. Replaces the Lease that this process last read
     /// or wrote. If there was no Lease at the last read, creates it.
     async fn write(&mut self, record: &LeaseRecord, limit: Duration) -> kube::Result<()> {
-        let before = self.seen.as_ref().map(|seen| seen.lease.clone());
-        let lease = record.write(before.unwrap_or_default());
+        let lease = record.write(self.seen.lease.clone());
         let written = self.within(limit, self.inputs.leases.write(lease)).await?;
         self.record_lease(written);
         Ok(())
@@ -174,15 +187,19 @@ impl Election {
     fn record_lease(&mut self, lease: Lease) {
         let record = LeaseRecord::read(&lease);
         let now = clock::boot();
-        let before = self.seen.take().filter(|before| before.record == record);
-        let since = before.map_or(now, |before| before.since);
+        let is_same = self.seen.record == record;
+        let since = if is_same {
+            self.seen.since.min(now)
+        } else {
+            now
+        };
         let has_expired = now.since(since) >= self.expiry_period(&record);
-        self.seen = Some(SeenLease {
+        self.seen = SeenLease {
             lease,
             record,
             since,
             has_expired,
-        });
+        };
     }
 }
 
