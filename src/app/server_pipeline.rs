@@ -18,8 +18,6 @@ use super::tasks::Tasks;
 use crate::index::Writer;
 use crate::replicate::{Leadership, Pipeline};
 use crate::tracker_task;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use std::io;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Handle};
@@ -77,12 +75,12 @@ pub(super) struct ServerPipeline {
 }
 
 impl Pipeline for ServerPipeline {
-    fn run<'a>(
-        &'a mut self,
-        writer: &'a mut Writer,
-        leadership: &'a Leadership,
-        stop: &'a CancellationToken,
-    ) -> BoxFuture<'a, Option<&'static str>> {
+    async fn run(
+        &mut self,
+        writer: &mut Writer,
+        leadership: &Leadership,
+        stop: &CancellationToken,
+    ) -> Option<&'static str> {
         let (tracker, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let mut term = LeaderTerm {
             tasks: Tasks::default(),
@@ -95,31 +93,27 @@ impl Pipeline for ServerPipeline {
         let metrics = self.shared.metrics.clone();
         let tracker = self.tracker();
         let activity = self.activity_writer();
-        let shared = &self.shared;
-        async move {
-            let LeaderTerm {
-                mut tasks, ending, ..
-            } = term;
-            let ended = tokio::select! {
-                biased;
-                () = leadership.lost() => None,
-                () = stop.cancelled() => None,
-                _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
-                ended = tasks.next_ended() => Some(ended),
-            };
-            tasks.abort();
-            if leadership.is_valid() {
-                ending.cancel();
-                tasks.finish().await;
-            }
-            drop(tasks);
-            // Both were valid only in the leadership term that has ended. The next leader reads the
-            // durations again.
-            shared.report.send_replace(Arc::default());
-            shared.baselines.clear();
-            ended
+        let LeaderTerm {
+            mut tasks, ending, ..
+        } = term;
+        let ended = tokio::select! {
+            biased;
+            () = leadership.lost() => None,
+            () = stop.cancelled() => None,
+            _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
+            ended = tasks.next_ended() => Some(ended),
+        };
+        tasks.abort();
+        if leadership.is_valid() {
+            ending.cancel();
+            tasks.finish().await;
         }
-        .boxed()
+        drop(tasks);
+        // Both were valid only in the leadership term that has ended. The next leader reads the
+        // durations again.
+        self.shared.report.send_replace(Arc::default());
+        self.shared.baselines.clear();
+        ended
     }
 }
 
@@ -129,8 +123,9 @@ mod tests {
     use crate::app::App;
     use crate::config::Config;
     use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
+    use futures::future::{self, BoxFuture};
     use futures::stream::{self, BoxStream};
-    use futures::{StreamExt as _, future};
+    use futures::{FutureExt as _, StreamExt as _};
     use ifo_api::{Gvr, Source};
     use ifo_observe::{Feed, Raw, Resolve, ResolvedTarget};
     use std::time::Duration;

@@ -10,7 +10,6 @@
 
 use super::{Leader, Leadership, Mirror, ReplicaRole, ReplicaStatus};
 use crate::index::{Rv, Writer};
-use futures::future::BoxFuture;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
@@ -31,12 +30,12 @@ pub trait Pipeline: Send {
     ///
     /// Then stops all tasks of the term. While this replica still leads, tasks that write to the
     /// cluster first finish their current writes.
-    fn run<'a>(
-        &'a mut self,
-        writer: &'a mut Writer,
-        leadership: &'a Leadership,
-        stop: &'a CancellationToken,
-    ) -> BoxFuture<'a, Option<&'static str>>;
+    fn run(
+        &mut self,
+        writer: &mut Writer,
+        leadership: &Leadership,
+        stop: &CancellationToken,
+    ) -> impl Future<Output = Option<&'static str>> + Send;
 }
 
 /// A replica, with everything that it needs in each role.
@@ -113,9 +112,10 @@ impl<P: Pipeline> ReplicaTask<P> {
             return Some("index");
         }
         self.replica_status.serve(&leadership.term);
-        let pipeline = &mut self.pipeline;
-        let ended = pipeline.run(&mut self.writer, leadership, &self.retire);
-        let ended = ended.await;
+        let running = self
+            .pipeline
+            .run(&mut self.writer, leadership, &self.retire);
+        let ended = running.await;
         let is_released = self.mirror.is_some() && self.release(leadership).await;
         self.replica_status.end_streams(is_released);
         ended

@@ -135,12 +135,12 @@ pub struct SimulatedPipeline {
 }
 
 impl Pipeline for SimulatedPipeline {
-    fn run<'a>(
-        &'a mut self,
-        writer: &'a mut Writer,
-        leadership: &'a Leadership,
-        stop: &'a CancellationToken,
-    ) -> BoxFuture<'a, Option<&'static str>> {
+    async fn run(
+        &mut self,
+        writer: &mut Writer,
+        leadership: &Leadership,
+        stop: &CancellationToken,
+    ) -> Option<&'static str> {
         self.invariants.record_term(leadership);
         let (sender, messages) = mpsc::channel(tracker_task::QUEUE_CAPACITY);
         let unsynced_rule_sets = watch::Sender::new(None);
@@ -163,22 +163,19 @@ impl Pipeline for SimulatedPipeline {
         let tracker = Tracker::new(settings, self.metrics.clone());
         let metrics = self.metrics.clone();
         let activity = ActivityWriter::new("ifo-system".into(), &self.operations);
-        async move {
-            let ended = tokio::select! {
-                biased;
-                () = leadership.lost() => None,
-                () = stop.cancelled() => None,
-                _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
-                () = feed.run(unsynced_rule_sets) => Some("feed"),
-                () = &mut persistence => Some("persistence"),
-            };
-            if leadership.is_valid() {
-                ending.cancel();
-                persistence.await;
-            }
-            ended
+        let ended = tokio::select! {
+            biased;
+            () = leadership.lost() => None,
+            () = stop.cancelled() => None,
+            _ = tracker_task::run(tracker, writer, leadership, messages, activity, metrics) => None,
+            () = feed.run(unsynced_rule_sets) => Some("feed"),
+            () = &mut persistence => Some("persistence"),
+        };
+        if leadership.is_valid() {
+            ending.cancel();
+            persistence.await;
         }
-        .boxed()
+        ended
     }
 }
 
