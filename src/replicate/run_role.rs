@@ -121,9 +121,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         ended
     }
 
-    /// Releases the Lease, so that another replica can lead at once. Returns true if the election
-    /// has ended the leadership in time. Usually, the Lease is then released. If this write has failed,
-    /// the result is also true.
+    /// Releases the Lease, so that another replica can lead at once. If a write of the Lease fails, the
+    /// election tries again. Returns true if this replica no longer holds the Lease.
     async fn release(&mut self, leadership: &Leadership) -> bool {
         if !leadership.is_valid() {
             return false;
@@ -132,8 +131,13 @@ impl<P: Pipeline> ReplicaTask<P> {
         let last = status.final_version();
         last.send_replace(Some(self.writer.head()));
         let mut role = status.role().subscribe();
-        let leading = ReplicaRole::Leading(leadership.clone());
-        let released = role.wait_for(|role| *role != leading);
+        // Until the Lease is released, the role is `Leading` or, after a failed write, `Vacant(None)`.
+        let released = role.wait_for(|role| {
+            matches!(
+                role,
+                ReplicaRole::Vacant(Some(_)) | ReplicaRole::Following(_)
+            )
+        });
         let is_released = tokio::time::timeout(RELEASE_TIMEOUT, released)
             .await
             .is_ok();
