@@ -17,7 +17,7 @@ use super::{Access, App};
 use crate::config::{Common, Serve, Visibility};
 use crate::index::Writer;
 use crate::replicate::link::{AUDIENCE, TERM_HEADER};
-use crate::replicate::{self, Connect, Election, ElectionInputs, LeaderAccess, Leases, Mirror};
+use crate::replicate::{Connect, Election, ElectionInputs, LeaderAccess, Leases, Mirror};
 use crate::resources::SharedShortNames;
 use aggregated_apiserver::auth::{
     AuthenticationConfig, Authorize, ClusterAuthenticator, ClusterAuthorizer, Peers,
@@ -28,7 +28,6 @@ use futures::FutureExt as _;
 use ifo_client::short_names::ShortNames;
 use ifo_observe::{Connection, connect};
 use kube::Client;
-use kube::config::AuthInfo;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +43,6 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 /// Binds the listener and starts all tasks.
 pub(super) async fn start(common: Common, serve: Serve) -> anyhow::Result<App> {
     let connection = connect(serve.kubeconfig.as_deref(), common.api_timeout).await?;
-    let peer_credentials = peer_credentials(&serve, &connection)?;
     let client = connection.client.clone();
     let (mut app, writer) = App::start(&common, true)?;
     let (listener, address) = bind(serve.bind_address, serve.secure_port).await?;
@@ -66,29 +64,12 @@ pub(super) async fn start(common: Common, serve: Serve) -> anyhow::Result<App> {
         ca_bundle,
     };
     let begin_term: BeginTerm = Box::new(move |shared, term| leading.begin(shared, term));
-    match peer_credentials {
-        Some(credentials) => {
-            let peers = (&connection, credentials);
-            app.elect(&serve, peers, address.port(), writer, begin_term);
-        }
-        None => app.lead(writer, begin_term),
+    if serve.leader_elect {
+        app.elect(&serve, &connection, address.port(), writer, begin_term);
+    } else {
+        app.lead(writer, begin_term);
     }
     Ok(app)
-}
-
-/// Returns the credentials with which this replica authenticates to other replicas. None for a
-/// server without an election. Without such credentials, a replica with an election does not start,
-/// because it could not copy the operations of the leader.
-fn peer_credentials(serve: &Serve, connection: &Connection) -> anyhow::Result<Option<AuthInfo>> {
-    let Some(config) = connection.config.as_ref().filter(|_| serve.leader_elect) else {
-        return Ok(None);
-    };
-    let credentials = replicate::peer_credentials(serve.peer_token_file.clone(), config);
-    Ok(Some(credentials.context(
-        "--leader-elect needs --peer-token-file, because this replica copies the operations of \
-         the leader: set the flag to a file with a token for the audience ifo-apiserver, or use a \
-         kubeconfig with a client certificate",
-    )?))
 }
 
 /// Interval at which the short names of kinds are read from discovery. Until then, tables show a new
@@ -112,7 +93,7 @@ impl App {
     fn elect(
         &mut self,
         serve: &Serve,
-        (connection, credentials): (&Connection, AuthInfo),
+        connection: &Connection,
         port: u16,
         writer: Writer,
         begin_term: BeginTerm,
@@ -131,11 +112,12 @@ impl App {
             random: fastrand::Rng::new(),
         });
         self.tasks.start("election", election.run());
+        let token_file = serve.peer_token_file.as_ref();
         let access = LeaderAccess {
             client: connection.client.clone(),
             api_service: API_SERVICE,
             server_name: format!("{}.{}.svc", serve.service_name, serve.namespace),
-            credentials,
+            token_file: token_file.map(|file| file.display().to_string()),
         };
         let connect: Connect = Box::new(move |address| access.clone().connect(address).boxed());
         let mirror = Mirror::new(connect, status.clone());
@@ -183,57 +165,4 @@ fn write_port(file: &Path, port: u16) -> anyhow::Result<()> {
     std::fs::write(&temporary, format!("{port}\n"))
         .and_then(|()| std::fs::rename(&temporary, file))
         .with_context(|| format!("cannot write the port to {}", file.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Config, Mode};
-    use ifo_client::error_text::chain;
-
-    /// Starts a server with `flags` and with a kubeconfig whose user has these credentials. Returns
-    /// the error of the start. Port 1 of the kube-apiserver is closed, so each start fails.
-    async fn error_of_start(user: &str, flags: &[&str]) -> String {
-        let dir = tempfile::tempdir().unwrap();
-        let kubeconfig = dir.path().join("kubeconfig");
-        let text = format!(
-            "{{apiVersion: v1, kind: Config, current-context: a, \
-             clusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:1'}}}}], \
-             users: [{{name: a, user: {user}}}], \
-             contexts: [{{name: a, context: {{cluster: a, user: a}}}}]}}"
-        );
-        std::fs::write(&kubeconfig, text).unwrap();
-        let kubeconfig = kubeconfig.display().to_string();
-        let own = [
-            "ifo-apiserver",
-            "--secure-port=0",
-            "--kubeconfig",
-            &kubeconfig,
-        ];
-        let args = own.iter().chain(flags).map(|arg| (*arg).to_owned());
-        let config = Config::from(args, |_| None).unwrap();
-        let Mode::Serve(serve) = config.mode else {
-            panic!("the flags start a server");
-        };
-        match tokio::time::timeout(Duration::from_secs(5), start(config.common, *serve)).await {
-            Ok(Err(error)) => chain(&*error),
-            Ok(Ok(_)) => "started".to_owned(),
-            Err(_) => "waiting for the kube-apiserver".to_owned(),
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_replica_without_credentials_for_the_leader_does_not_start() {
-        let elect = ["--leader-elect", "--advertise-address=127.0.0.1:8443"];
-        let with_token = [&elect[..], &["--peer-token-file=token"]].concat();
-        let message = "--leader-elect needs --peer-token-file";
-        for (user, flags, is_refused) in [
-            ("{token: a}", &elect[..], true),
-            ("{token: a}", &with_token, false),
-            ("{token: a}", &[], false),
-        ] {
-            let error = error_of_start(user, flags).await;
-            assert_eq!(error.starts_with(message), is_refused, "{flags:?}: {error}");
-        }
-    }
 }

@@ -168,7 +168,7 @@ pub struct Serve {
     #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
     pub register_annotation: Vec<(String, String)>,
     /// Elect a leader among several replicas: the leader detects operations, and the other replicas mirror them. Without this flag, the server runs alone
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true, requires_if("true", "peer_token_file"))]
     pub leader_elect: bool,
     /// The time settings of the election
     #[command(flatten)]
@@ -176,7 +176,7 @@ pub struct Serve {
     /// Address at which the other replicas reach this one [default: the address in POD_IP, with the port of this server]
     #[arg(long, value_name = "HOST:PORT", value_parser = host_port)]
     pub advertise_address: Option<String>,
-    /// File with a token for the audience ifo-apiserver, with which this replica authenticates to the others [default: the client certificate of the kubeconfig]
+    /// File with a token for the audience ifo-apiserver, with which this replica authenticates to the others; required with --leader-elect
     #[arg(long, value_name = "FILE")]
     pub peer_token_file: Option<PathBuf>,
     /// Serve the admission webhook, which refuses requests while something is in flight, and keep the caBundle in the ValidatingWebhookConfiguration ifo-gate up to date

@@ -104,10 +104,17 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         "--register-annotation=a b=c",
         "--register-annotation==c",
         "--advertise-address=host",
-        "--leader-elect",
     ] {
         let error = config(&[flag], &[]).expect_err("the value is invalid");
         assert_eq!(error.kind(), ErrorKind::ValueValidation, "{flag}");
+    }
+    let elect = ["--leader-elect", "--peer-token-file=token"];
+    for (flags, kind) in [
+        (&elect[..1], ErrorKind::MissingRequiredArgument),
+        (&elect, ErrorKind::ValueValidation),
+    ] {
+        let error = config(flags, &[]).expect_err("another replica cannot connect to this one");
+        assert_eq!(error.kind(), kind, "{error}");
     }
 }
 

@@ -3,7 +3,7 @@
 //! The leader authenticates with a serving certificate for the name of our Service. The follower
 //! verifies this certificate with the `caBundle` of our `APIService`.
 //!
-//! The follower authenticates with a client certificate, or with a token for the audience
+//! The follower authenticates with a token for the audience
 //! [`link::AUDIENCE`](super::link::AUDIENCE). The follower does not send its token for the
 //! kube-apiserver, because the leader's address comes from the Lease. A user who can edit the Lease
 //! can write another address. If a server at this address also had a certificate for our Service,
@@ -11,40 +11,13 @@
 
 use super::link::{LinkError, failed};
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
-use kube::config::AuthInfo;
 use kube::{Api, Client, Config};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
-use std::path::PathBuf;
 use std::time::Duration;
 
 /// The time limit for opening a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Returns the credentials with which this replica authenticates to other replicas: the token for the
-/// audience [`link::AUDIENCE`](super::link::AUDIENCE) in `token_file`. The kubelet renews the token, so the client reads the
-/// file again at least once per minute. Without such a file, returns the client certificate in
-/// `config`. Returns None if `config` has no client certificate either, because the leader would
-/// refuse the requests.
-pub fn peer_credentials(token_file: Option<PathBuf>, config: &Config) -> Option<AuthInfo> {
-    if let Some(file) = token_file {
-        return Some(AuthInfo {
-            token_file: Some(file.display().to_string()),
-            ..AuthInfo::default()
-        });
-    }
-    let known = config.auth_info.clone();
-    let credentials = AuthInfo {
-        client_certificate: known.client_certificate,
-        client_certificate_data: known.client_certificate_data,
-        client_key: known.client_key,
-        client_key_data: known.client_key_data,
-        ..AuthInfo::default()
-    };
-    let is_usable =
-        credentials.client_certificate.is_some() || credentials.client_certificate_data.is_some();
-    is_usable.then_some(credentials)
-}
 
 /// Creates the clients that send requests to leaders.
 #[derive(Clone)]
@@ -55,8 +28,9 @@ pub struct LeaderAccess {
     pub api_service: &'static str,
     /// The name of our Service. The leader's certificate must be valid for this name.
     pub server_name: String,
-    /// The credentials with which this replica authenticates to the leader.
-    pub credentials: AuthInfo,
+    /// The file with the token with which this replica authenticates to the leader. The kubelet renews
+    /// the token, so the client reads the file again at least once per minute.
+    pub token_file: Option<String>,
 }
 
 impl LeaderAccess {
@@ -76,7 +50,7 @@ impl LeaderAccess {
         // state queries, the caller sets a time limit.
         config.read_timeout = None;
         config.default_retry = false;
-        config.auth_info = self.credentials;
+        config.auth_info.token_file = self.token_file;
         Ok(Client::try_from(config)?)
     }
 

@@ -30,7 +30,7 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use connect::{LeaderAccess, peer_credentials};
+pub use connect::LeaderAccess;
 pub use election::{Election, ElectionInputs};
 pub use leadership::{Leader, Leadership, ReplicaRole, Term};
 pub use leases::{Leases, OWNER, owner};

@@ -86,10 +86,6 @@ pub struct Connection {
     /// The client for ordinary requests. It repeats a request after an answer with 429, 503 or 504.
     /// The `api_timeout` of [`connect`] limits each request that is not a watch.
     pub client: Client,
-    /// The address of the kube-apiserver, and the credentials. A follower (a replica that copies
-    /// the operations of the leader) can use the same credentials for its requests to the leader.
-    /// `None` if [`Connection::through`] created the connection.
-    pub config: Option<Config>,
     make_client: Arc<dyn Fn() -> Client + Send + Sync>,
     /// The client for the next watches, and the number of watches that may still use it.
     watch_client: Arc<Mutex<(Client, usize)>>,
@@ -100,18 +96,13 @@ impl Connection {
     /// API server, for which there is no kubeconfig.
     pub fn through(client: Client) -> Self {
         let every = client.clone();
-        Self::new(client, None, Arc::new(move || every.clone()))
+        Self::new(client, Arc::new(move || every.clone()))
     }
 
-    fn new(
-        client: Client,
-        config: Option<Config>,
-        make_client: Arc<dyn Fn() -> Client + Send + Sync>,
-    ) -> Self {
+    fn new(client: Client, make_client: Arc<dyn Fn() -> Client + Send + Sync>) -> Self {
         Self {
             watch_client: Arc::new(Mutex::new((client.clone(), 0))),
             client,
-            config,
             make_client,
         }
     }
@@ -262,7 +253,6 @@ fn clients(
             .boxed()
     });
     let (auth, headers) = (config.auth_layer()?, config.extra_headers_layer()?);
-    let shared = config.clone();
     let client = move |retry: bool| {
         let http: hyper_util::client::legacy::Client<_, Body> = Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -274,7 +264,7 @@ fn clients(
             .http2_keep_alive_timeout(PING_TIMEOUT)
             .build(connector.clone());
         let service = ServiceBuilder::new()
-            .layer(shared.base_uri_layer())
+            .layer(config.base_uri_layer())
             // Without retries, the user of the client must retry after 429, 503 or 504.
             .option_layer(retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
             .option_layer(auth.as_ref())
@@ -282,14 +272,10 @@ fn clients(
             .map_err(BoxError::from)
             .service(http);
         let service = service_fn(move |request| limited(service.clone(), request, limit));
-        Client::new(service, shared.default_namespace.clone())
+        Client::new(service, config.default_namespace.clone())
     };
     let calls = client(true);
-    Ok(Connection::new(
-        calls,
-        Some(config),
-        Arc::new(move || client(false)),
-    ))
+    Ok(Connection::new(calls, Arc::new(move || client(false))))
 }
 
 /// The body of an answer.

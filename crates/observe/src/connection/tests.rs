@@ -90,7 +90,7 @@ async fn watches_are_spread_over_connections_below_the_stream_limit() {
             service_fn(|_| std::future::pending::<Result<http::Response<Body>, BoxError>>());
         Client::new(never, "default")
     };
-    let connection = Connection::new(make(), None, Arc::new(make));
+    let connection = Connection::new(make(), Arc::new(make));
     for watches in 1..=WATCHES_PER_CONNECTION + 1 {
         connection.watch_client();
         let clients = made.load(std::sync::atomic::Ordering::Relaxed) - 1;
