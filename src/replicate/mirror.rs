@@ -165,17 +165,15 @@ impl Mirror {
 
     /// Replaces the contents of the index by the leader's state at the resourceVersion `at`.
     async fn load(&self, writer: &mut Writer, link: &Link, at: Rv) -> Result<(), LinkError> {
-        let mut replacement = writer.replacement(at);
+        let mut objects = Vec::new();
         let mut token = None;
         loop {
-            let (objects, next) = link.page(at, token.as_deref()).await?;
+            let (page, next) = link.page(at, token.as_deref()).await?;
             self.status.record_progress();
-            for (key, rv, object) in objects {
-                replacement.add(key, rv, object);
-            }
+            objects.extend(page);
             token = next;
             if token.is_none() {
-                writer.replace(replacement);
+                writer.replace(at, objects);
                 return Ok(());
             }
         }

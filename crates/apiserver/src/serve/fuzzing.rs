@@ -15,7 +15,7 @@ use crate::auth::{
     AccessDecision, Attributes, Authenticate, Authorize, PeerCertificates, Unauthenticated,
     Undecided, User,
 };
-use crate::store::{Bounds, Key, Rv, VersionAssignment, Write, Writer, open_from};
+use crate::store::{Bounds, Key, Rv, VersionAssignment, Write, open_from};
 use axum::Router;
 use axum::body::Body;
 use base64::Engine as _;
@@ -190,8 +190,6 @@ thread_local! {
 struct Server {
     runtime: Runtime,
     router: Router,
-    /// The store is closed when its writer is dropped.
-    _writer: Writer<Typed<ConfigMap>>,
 }
 
 /// Authenticates everybody, and allows everything.
@@ -274,7 +272,6 @@ impl Server {
         Self {
             runtime: runtime.expect("the system has resources for a runtime"),
             router: router(server, vec![resource]),
-            _writer: writer,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! The cursor waits until the store publishes a new version, and then reads the changes. If the
 //! ring buffer has dropped a change that a slow watch has not read, its cursor returns an error.
 
-use super::reader::State;
+use super::reader::{Objects, State};
 use super::{Change, Rv, Scope, VersionUnavailable};
 use crate::Model;
 use std::sync::Arc;
@@ -27,22 +27,24 @@ pub struct Cursor<M: Model> {
     head: watch::Receiver<Rv>,
     scope: Scope,
     rv: Rv,
+    /// The value of [`Objects::replacements`] when the cursor was created.
+    replacements: u64,
 }
 
 impl<M: Model> Cursor<M> {
-    pub(super) fn new(shared: Arc<State<M>>, scope: Scope, rv: Rv) -> Self {
+    pub(super) fn new(shared: &Arc<State<M>>, objects: &Objects<M>, scope: Scope, rv: Rv) -> Self {
         Self {
             head: shared.head.subscribe(),
-            shared,
+            shared: Arc::clone(shared),
             scope,
             rv,
+            replacements: objects.replacements,
         }
     }
 
     /// Waits for the next changes in the cursor's scope (the objects that the watch selects), and
     /// returns at least one change, in order. Changes without an object (markers) are in every
-    /// scope. If no change remains and the store has no writer any more, the future never
-    /// completes. Cancel-safe.
+    /// scope. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -56,9 +58,8 @@ impl<M: Model> Cursor<M> {
             if !changes.is_empty() {
                 return Ok(changes);
             }
-            if self.head.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            let changed = self.head.changed().await;
+            changed.expect("the cursor's own state has the sender");
         }
     }
 
@@ -72,6 +73,9 @@ impl<M: Model> Cursor<M> {
     /// to the last returned change. Otherwise, moves the cursor to `head`.
     fn read_until(&mut self, head: Rv) -> Result<Vec<Change<M>>, VersionUnavailable> {
         let objects = self.shared.objects();
+        if objects.replacements != self.replacements {
+            return Err(objects.ring.unavailable(self.rv));
+        }
         let mut changes: Vec<Change<M>> = Vec::new();
         let mut to = head.max(self.rv);
         let all = objects.ring.after(self.rv)?;

@@ -38,7 +38,7 @@ pub use entry::Entry;
 pub use key::{Collection, Key};
 pub use reader::{Listed, Reader};
 pub use scope::Scope;
-pub use writer::{Replacement, Writer};
+pub use writer::Writer;
 
 use crate::{Model, clock};
 use jiff::Timestamp;
@@ -138,7 +138,7 @@ pub enum ReadVersion {
 /// The error for a version that cannot be read. There are four reasons:
 ///
 /// - The ring buffer has dropped some of the changes after this version.
-/// - Another state has replaced the state of the store ([`Writer::replace`]).
+/// - Other objects have replaced all objects of the store ([`Writer::replace`]).
 /// - No change had this version.
 /// - The version is above the newest version. The caller can wait for such a version with
 ///   [`Reader::wait_until_reached`].

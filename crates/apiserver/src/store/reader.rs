@@ -21,6 +21,9 @@ pub(super) struct Objects<M: Model> {
     /// The current objects in the order of lists.
     pub map: BTreeMap<Key, Arc<Entry<M>>>,
     pub ring: Ring<M>,
+    /// How often [`Writer::replace`](super::Writer::replace) has replaced all objects. A cursor
+    /// cannot continue after that, because no changes lead from the old objects to the new ones.
+    pub replacements: u64,
 }
 
 impl<M: Model> std::fmt::Debug for State<M> {
@@ -35,6 +38,7 @@ impl<M: Model> State<M> {
             objects: RwLock::new(Objects {
                 map: BTreeMap::new(),
                 ring: Ring::new(bounds, start),
+                replacements: 0,
             }),
             head: watch::Sender::new(start),
         }
@@ -42,12 +46,6 @@ impl<M: Model> State<M> {
 
     pub(super) fn head(&self) -> Rv {
         *self.head.borrow()
-    }
-
-    /// Ends this state, because a new state has replaced it. All cursors get an error.
-    pub(super) fn retire(&self) {
-        self.objects_mut().ring.retire();
-        self.head.send_modify(|_| {});
     }
 
     /// Locks the objects for reading. The caller holds the lock only while it copies references.
@@ -108,51 +106,26 @@ pub type Listed<M> = (Rv, Vec<Arc<Entry<M>>>);
 
 /// A reader of the store. Clones are cheap.
 #[derive(Clone, Debug)]
-pub struct Reader<M: Model> {
-    /// The current state. [`Writer::replace`](super::Writer::replace) replaces it.
-    current: watch::Receiver<Arc<State<M>>>,
-}
+pub struct Reader<M: Model>(pub(super) Arc<State<M>>);
 
 impl<M: Model> Reader<M> {
-    pub(super) fn new(current: watch::Receiver<Arc<State<M>>>) -> Self {
-        Self { current }
-    }
-
-    pub(super) fn shared(&self) -> Arc<State<M>> {
-        self.current.borrow().clone()
-    }
-
     /// Returns the newest published version.
     pub fn head(&self) -> Rv {
-        self.shared().head()
+        self.0.head()
     }
 
     /// Returns the oldest version that can be read. A watch may start at this version or at the
     /// version of any later change.
     pub fn oldest(&self) -> Rv {
-        self.shared().objects().ring.oldest_readable
+        self.0.objects().ring.oldest_readable
     }
 
     /// Waits until the published version is at least `rv`. Returns false if this takes longer than
-    /// `limit`, or if the writer was dropped.
+    /// `limit`.
     pub async fn wait_until_reached(&self, rv: Rv, limit: Duration) -> bool {
-        let mut current = self.current.clone();
-        let reached = async {
-            loop {
-                let mut head = current.borrow_and_update().head.subscribe();
-                tokio::select! {
-                    // When the writer replaces the state, `current` changes first. Later, the
-                    // channel of the old state's head is closed. So this code checks `current`
-                    // first. Otherwise, it would mistake the closed channel for a dropped writer.
-                    biased;
-                    replaced = current.changed() => if replaced.is_err() {
-                        return false;
-                    },
-                    reached = head.wait_for(|&head| head >= rv) => return reached.is_ok(),
-                }
-            }
-        };
-        tokio::time::timeout(limit, reached).await.unwrap_or(false)
+        let mut head = self.0.head.subscribe();
+        let reached = tokio::time::timeout(limit, head.wait_for(|&head| head >= rv)).await;
+        reached.is_ok()
     }
 
     /// Returns the objects in `scope`, sorted by key, and the version of this state. For
@@ -162,11 +135,9 @@ impl<M: Model> Reader<M> {
     ///
     /// [`VersionUnavailable`] if an exact version cannot be read.
     pub fn list(&self, scope: &Scope, at: ReadVersion) -> Result<Listed<M>, VersionUnavailable> {
-        let shared = self.shared();
-        let objects = shared.objects();
-        let head = shared.head();
+        let objects = self.0.objects();
         match at {
-            ReadVersion::Latest => Ok((head, objects.scan(scope))),
+            ReadVersion::Latest => Ok((self.head(), objects.scan(scope))),
             ReadVersion::Exact(rv) => {
                 objects.ring.check(rv)?;
                 let old = objects.ring.old(scope, rv)?;
@@ -177,9 +148,8 @@ impl<M: Model> Reader<M> {
 
     /// Returns one object, and the version at which it was read.
     pub fn get(&self, key: &Key) -> (Rv, Option<Arc<Entry<M>>>) {
-        let shared = self.shared();
-        let objects = shared.objects();
-        (shared.head(), objects.map.get(key).cloned())
+        let objects = self.0.objects();
+        (self.head(), objects.map.get(key).cloned())
     }
 
     /// Returns a cursor that delivers the changes in `scope` after `rv`. `rv` must be the published
@@ -190,31 +160,27 @@ impl<M: Model> Reader<M> {
     ///
     /// [`VersionUnavailable`] for any other version.
     pub fn follow(&self, rv: Rv, scope: Scope) -> Result<Cursor<M>, VersionUnavailable> {
-        let shared = self.shared();
-        shared.objects().ring.check(rv)?;
-        Ok(Cursor::new(shared, scope, rv))
+        let objects = self.0.objects();
+        objects.ring.check(rv)?;
+        Ok(Cursor::new(&self.0, &objects, scope, rv))
     }
 
     /// Returns a cursor that delivers the changes in `scope` after the newest version.
     pub fn follow_newest(&self, scope: Scope) -> Cursor<M> {
-        let shared = self.shared();
-        let head = shared.head();
-        Cursor::new(shared, scope, head)
+        Cursor::new(&self.0, &self.0.objects(), scope, self.head())
     }
 
     /// Returns the current objects in `scope`, sorted by key, and a cursor that delivers the
     /// changes after them.
     pub fn list_and_follow(&self, scope: Scope) -> (Vec<Arc<Entry<M>>>, Cursor<M>) {
-        let shared = self.shared();
-        let objects = shared.objects();
-        let (head, found) = (shared.head(), objects.scan(&scope));
-        drop(objects);
-        (found, Cursor::new(shared, scope, head))
+        let objects = self.0.objects();
+        let found = objects.scan(&scope);
+        (found, Cursor::new(&self.0, &objects, scope, self.head()))
     }
 
     /// Returns the number of objects.
     pub fn len(&self) -> usize {
-        self.shared().objects().map.len()
+        self.0.objects().map.len()
     }
 
     /// Returns true if there are no objects.
@@ -225,11 +191,11 @@ impl<M: Model> Reader<M> {
     /// Returns the size of the ring buffer in bytes: its slots, and the replaced and deleted
     /// objects that only the ring buffer still refers to. [`Bounds::bytes`] limits this size.
     pub fn ring_bytes(&self) -> usize {
-        self.shared().objects().ring.bytes
+        self.0.objects().ring.bytes
     }
 
     /// Returns the age of the oldest change in the ring buffer, or zero if there is no change.
     pub fn ring_age(&self) -> Duration {
-        self.shared().objects().ring.age(clock::steady())
+        self.0.objects().ring.age(clock::steady())
     }
 }

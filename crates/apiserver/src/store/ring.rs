@@ -32,8 +32,6 @@ pub(super) struct Ring<M: Model> {
     bounds: Bounds,
     /// True if a timer will trim the ring, even if no change is added.
     pub has_trim_timer: bool,
-    /// True if a new state of the store has replaced this state. Then no version can be read.
-    retired: bool,
 }
 
 #[derive(Debug)]
@@ -60,15 +58,7 @@ impl<M: Model> Ring<M> {
             bytes: 0,
             bounds,
             has_trim_timer: false,
-            retired: false,
         }
-    }
-
-    /// Drops all changes. After that, no version can be read.
-    pub(super) fn retire(&mut self) {
-        self.retired = true;
-        self.slots.clear();
-        self.bytes = 0;
     }
 
     /// Adds a change. Its version must not be below the version of the previous change.
@@ -117,7 +107,7 @@ impl<M: Model> Ring<M> {
         &self,
         rv: Rv,
     ) -> Result<impl Iterator<Item = &Change<M>>, VersionUnavailable> {
-        if rv < self.oldest_readable || self.retired {
+        if rv < self.oldest_readable {
             return Err(self.unavailable(rv));
         }
         let from = self.slots.partition_point(|slot| slot.change.rv <= rv);
@@ -145,13 +135,13 @@ impl<M: Model> Ring<M> {
     pub(super) fn check(&self, rv: Rv) -> Result<(), VersionUnavailable> {
         let at = self.slots.partition_point(|slot| slot.change.rv < rv);
         let is_change = self.slots.get(at).is_some_and(|slot| slot.change.rv == rv);
-        if self.retired || !(rv == self.oldest_readable || is_change) {
+        if rv != self.oldest_readable && !is_change {
             return Err(self.unavailable(rv));
         }
         Ok(())
     }
 
-    fn unavailable(&self, asked: Rv) -> VersionUnavailable {
+    pub(super) fn unavailable(&self, asked: Rv) -> VersionUnavailable {
         VersionUnavailable {
             asked,
             oldest: self.oldest_readable,

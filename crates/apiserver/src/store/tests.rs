@@ -95,9 +95,7 @@ fn objects_of_a_group_share_it_in_later_states_too() {
     assert!(Arc::ptr_eq(&x, &group("y")));
     assert!(!Arc::ptr_eq(&x, &group("z")));
 
-    let mut replacement = writer.replacement(writer.head());
-    replacement.add(Key::new("a", "later"), Rv(1), 3);
-    writer.replace(replacement);
+    writer.replace(writer.head(), [(Key::new("a", "later"), Rv(1), 3)]);
     assert!(Arc::ptr_eq(&x, &group("later")));
 }
 
@@ -319,16 +317,11 @@ async fn replacing_the_state_drops_the_history_and_notifies_every_cursor() {
     });
     tokio::task::yield_now().await;
 
-    let mut replacement = writer.replacement(Rv(25));
-    for (name, rv) in [("x", 5), ("y", 21)] {
-        replacement.add(Key::new("b", name), Rv(rv), rv);
-    }
-    assert_eq!(
-        reader.head(),
-        Rv(30),
-        "a replacement must not be visible before it replaces the state"
+    let new = [("x", 5), ("y", 21)];
+    writer.replace(
+        Rv(25),
+        new.map(|(name, rv)| (Key::new("b", name), Rv(rv), rv)),
     );
-    writer.replace(replacement);
     assert_eq!((reader.oldest(), reader.head()), (Rv(25), Rv(25)));
     let (rv, entries) = reader.list(&DEFAULT, ReadVersion::Latest).unwrap();
     let x = ("b/x".to_owned(), Rv(5), "5".to_owned());

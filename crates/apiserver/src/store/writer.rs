@@ -6,22 +6,21 @@
 //! - It publishes the new version.
 
 use super::entry::Groups;
-use super::reader::State;
+use super::reader::{Objects, State};
+use super::ring::Ring;
 use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, VersionAssignment, Write};
 use crate::{Model, clock};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::watch;
 
 /// The only writer of the store.
 #[derive(Debug)]
 pub struct Writer<M: Model> {
     shared: Arc<State<M>>,
-    current: watch::Sender<Arc<State<M>>>,
     bounds: Bounds,
     numbering: Numbering,
-    groups: Arc<Groups<M>>,
+    groups: Groups<M>,
 }
 
 /// The versions that the leader may issue in one leadership term.
@@ -58,15 +57,14 @@ impl Numbering {
 /// Creates an empty store with its writer and a reader.
 pub(super) fn writer_and_reader<M: Model>(bounds: Bounds, start: Rv) -> (Writer<M>, Reader<M>) {
     let shared = Arc::new(State::new(bounds, start));
-    let (current, read) = watch::channel(shared.clone());
+    let reader = Reader(Arc::clone(&shared));
     let writer = Writer {
         shared,
-        current,
         bounds,
         numbering: Numbering::beginning(),
-        groups: Arc::new(Groups::new()),
+        groups: Groups::new(),
     };
-    (writer, Reader::new(read))
+    (writer, reader)
 }
 
 impl<M: Model> Writer<M> {
@@ -81,11 +79,10 @@ impl<M: Model> Writer<M> {
     /// store is unchanged.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // A store at version 0 has never published a version, so it is empty. An empty state
-            // that begins at `start` replaces it. A watch can start at the first version of a
-            // state, so no marker is needed.
+            // A store at version 0 has never published a version, so it is empty. A watch can start
+            // at the version of a replacement, so no marker is needed.
             check_above(start, Rv(0))?;
-            self.replace(self.replacement(start));
+            self.replace(start, []);
         } else {
             self.mark(start)?;
         }
@@ -119,23 +116,28 @@ impl<M: Model> Writer<M> {
         Ok(())
     }
 
-    /// Creates an empty state with the version `at`. The caller adds the objects with
-    /// [`Replacement::add`]. Then [`Writer::replace`] makes this state the current state.
-    pub fn replacement(&self, at: Rv) -> Replacement<M> {
-        Replacement {
-            shared: Arc::new(State::new(self.bounds, at)),
-            groups: self.groups.clone(),
-        }
-    }
-
-    /// Replaces the whole state. The version of the new state may be below the current version. A
-    /// reader sees either the old state or the new state. Cursors on the old state return
-    /// [`VersionUnavailable`](super::VersionUnavailable), because no changes lead from the old
-    /// state to the new one.
-    pub fn replace(&mut self, replacement: Replacement<M>) {
-        let old = std::mem::replace(&mut self.shared, replacement.shared);
-        self.current.send_replace(self.shared.clone());
-        old.retire();
+    /// Replaces all objects by `objects`, each with the version of its last change. The new version
+    /// `at` of the store may be below the current version. A reader sees either the old objects or
+    /// the new ones. Cursors that follow the old objects return
+    /// [`VersionUnavailable`](super::VersionUnavailable), because no changes lead from them to the
+    /// new objects.
+    pub fn replace(&mut self, at: Rv, objects: impl IntoIterator<Item = (Key, Rv, M::Object)>) {
+        let new = objects.into_iter().map(|(key, rv, object)| {
+            let entry = Entry::new(key.clone(), rv, object, &self.groups);
+            (key, Arc::new(entry))
+        });
+        let map = new.collect();
+        let mut current = self.shared.objects_mut();
+        let new = Objects {
+            map,
+            ring: Ring::new(self.bounds, at),
+            replacements: current.replacements + 1,
+        };
+        let old = std::mem::replace(&mut *current, new);
+        self.shared.head.send_replace(at);
+        // Readers need not wait until many old objects are dropped.
+        drop(current);
+        drop(old);
     }
 
     /// Applies the writes of the batch in order. Publishes and returns the version of the last
@@ -228,21 +230,6 @@ impl<M: Model> Writer<M> {
             }
         });
         true
-    }
-}
-
-/// A state that is filled with objects before it becomes the current state.
-#[derive(Debug)]
-pub struct Replacement<M: Model> {
-    shared: Arc<State<M>>,
-    groups: Arc<Groups<M>>,
-}
-
-impl<M: Model> Replacement<M> {
-    /// Adds an object, with the version of its last change.
-    pub fn add(&mut self, key: Key, rv: Rv, object: M::Object) {
-        let entry = Entry::new(key.clone(), rv, object, &self.groups);
-        self.shared.objects_mut().map.insert(key, Arc::new(entry));
     }
 }
 
