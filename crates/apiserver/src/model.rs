@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 /// [`Typed`] is the model of any type that implements [`kube::Resource`]. `Typed` clones an object
 /// each time it encodes the object. A server with many objects can implement this trait itself and
 /// avoid the copy.
-pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
+pub trait Model: Clone + Debug + Send + Sync + 'static {
     /// The type of the objects. Clones should be cheap, for example an `Arc`.
     type Object: Clone + Debug + PartialEq + Send + Sync + 'static;
     /// The values on which the cells of tables depend, apart from the object and the time. `()` if
@@ -44,27 +44,8 @@ pub trait Model: Copy + Debug + PartialEq + Send + Sync + 'static {
 
 /// The model of a type that implements [`kube::Resource`] and `Serialize`, such as a type with
 /// `#[derive(kube::CustomResource)]`, or [`kube::core::DynamicObject`].
+#[derive(Clone, Debug)]
 pub struct Typed<T>(PhantomData<fn() -> T>);
-
-impl<T> Clone for Typed<T> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<T> Copy for Typed<T> {}
-
-impl<T> Debug for Typed<T> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Typed")
-    }
-}
-
-impl<T> PartialEq for Typed<T> {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
 
 impl<T> Model for Typed<T>
 where
