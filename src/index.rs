@@ -12,10 +12,6 @@ use ifo_client::short_names::ShortNames;
 use ifo_engine::track;
 use std::mem::size_of;
 
-mod place;
-
-pub use place::Place;
-
 /// The model of the objects in the index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model;
@@ -25,14 +21,6 @@ impl aggregated_apiserver::Model for Model {
     /// The short names of kinds, for the column Subject. A task of the server replaces them when they
     /// change.
     type Context = ArcSwap<ShortNames>;
-    type Group = Place;
-
-    fn group(key: &Key, object: &Object) -> Option<Place> {
-        match object {
-            Object::Activity(_) => Place::of_activity(key),
-            object => object.spec().map(|spec| Place::of(&spec.subject)),
-        }
-    }
 
     fn append_json(object: &Object, version: Rv, out: &mut Vec<u8>) {
         object.append_json(version, out);

@@ -8,6 +8,7 @@
 //! user may still have the right to get single objects, so reviews with names follow. Their number is
 //! limited for each request. A subject without a review is hidden.
 
+mod place;
 mod reviews;
 mod view;
 

@@ -1,10 +1,9 @@
 //! The objects of a server: their Rust type, and how they are encoded.
 
-use crate::store::{Key, Rv};
+use crate::store::Rv;
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt::Debug;
-use std::hash::Hash;
 use std::marker::PhantomData;
 
 /// Describes the objects of a store. All resources of a store have the same model, and share one
@@ -19,13 +18,6 @@ pub trait Model: Clone + Debug + Send + Sync + 'static {
     /// The values on which the cells of tables depend, apart from the object and the time. `()` if
     /// there are none.
     type Context: Send + Sync + 'static;
-    /// The properties of an object that determine which users see it, for example its namespace. A
-    /// [`Visibility`](crate::serve::Visibility) can decide once about all objects with an equal
-    /// group. `()` if the server hides nothing.
-    type Group: Debug + Eq + Hash + Send + Sync + 'static;
-
-    /// Returns the [`Model::Group`] of an object. None if the object has no group.
-    fn group(key: &Key, object: &Self::Object) -> Option<Self::Group>;
 
     /// Appends the JSON of the object with the resourceVersion `version` to `out`.
     fn append_json(object: &Self::Object, version: Rv, out: &mut Vec<u8>);
@@ -53,11 +45,6 @@ where
 {
     type Object = T;
     type Context = ();
-    type Group = ();
-
-    fn group(_: &Key, _: &T) -> Option<()> {
-        None
-    }
 
     fn append_json(object: &T, version: Rv, out: &mut Vec<u8>) {
         append(&versioned(object, version), out);

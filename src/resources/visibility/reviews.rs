@@ -1,13 +1,12 @@
 //! Decides what users may see, with `SubjectAccessReview` requests to the kube-apiserver.
 
-use crate::index::{IndexReader, Place};
+use super::place::Place;
+use crate::index::IndexReader;
 use crate::resources::cells::SharedShortNames;
 use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live};
 use ifo_client::offline_kinds::group;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
 
 /// The index, and the decisions about all users.
 pub(super) struct Reviews {
@@ -18,31 +17,9 @@ pub(super) struct Reviews {
     pub(super) decisions: Decisions,
 }
 
-/// A place, compared by its address, because all objects of a place in the index share it. A list of
-/// 10,000 operations compares places 20,000 times.
-#[derive(Clone, Debug)]
-pub(super) struct SharedPlace(pub(super) Arc<Place>);
-
-impl PartialEq for SharedPlace {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-impl Eq for SharedPlace {}
-
-impl Hash for SharedPlace {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        Arc::as_ptr(&self.0).hash(state);
-    }
-}
-
-/// The subjects of one kind in one namespace (a place), or the subject with this name there.
-pub(super) type Reviewed = (SharedPlace, Option<Text>);
-
 impl Reviews {
     /// Returns the request to `get` subjects. Returns None if discovery does not serve their kind.
-    pub(super) fn get(&self, (SharedPlace(place), name): &Reviewed) -> Option<ResourceAttributes> {
+    pub(super) fn get(&self, place: &Place<'_>) -> Option<ResourceAttributes> {
         let kinds = self.kinds.load();
         let resource = kinds.plural(&place.api_version, &place.kind)?;
         Some(ResourceAttributes {
@@ -51,7 +28,7 @@ impl Reviews {
             version: "*".to_owned(),
             resource: resource.to_owned(),
             namespace: place.namespace.to_string(),
-            name: name.as_deref().unwrap_or_default().to_owned(),
+            name: place.name.as_deref().unwrap_or_default().to_owned(),
             ..ResourceAttributes::default()
         })
     }

@@ -1,8 +1,9 @@
 //! What one user sees of the objects of one request.
 
-use super::reviews::{Reviewed, Reviews, SharedPlace, live_request};
+use super::place::Place;
+use super::reviews::{Reviews, live_request};
 use crate::clock;
-use crate::index::{self, IndexEntry, Key, Model, Place, ReadVersion, Rv, Scope, collection};
+use crate::index::{self, IndexEntry, Key, Model, ReadVersion, Rv, Scope, collection};
 use aggregated_apiserver::auth::{Period, ResourceAttributes};
 use aggregated_apiserver::serve::{ErrorStatus, View, ViewedObjects, yield_regularly};
 use futures::FutureExt as _;
@@ -36,8 +37,8 @@ pub(super) struct UserView {
     version: Rv,
     /// True if nothing is hidden.
     sees_all: bool,
-    /// Whether the user may get each place or single subject. A missing key means no access.
-    decided: HashMap<Reviewed, bool>,
+    /// Whether the user may get the subjects of each place. A missing key means no access.
+    decided: HashMap<Place<'static>, bool>,
     /// The activities of the operations that the user sees.
     counted: HashMap<Key, Arc<Activity>>,
     recount_at: Instant,
@@ -51,7 +52,7 @@ impl UserView {
         is_activities: bool,
         period: Arc<Period>,
         viewed: ViewedObjects<'_, Model>,
-        seen_names: Vec<Reviewed>,
+        seen_names: Vec<Place<'static>>,
     ) -> Result<Self, ErrorStatus> {
         let namespace = match viewed.scope {
             Scope::Collection(_) | Scope::Everything => "",
@@ -90,17 +91,17 @@ impl UserView {
         Ok(view)
     }
 
-    fn may_get(&self, place: &Arc<Place>, name: Option<&Text>) -> bool {
-        let reviewed = (SharedPlace(place.clone()), name.cloned());
-        self.decided.get(&reviewed) == Some(&true)
+    fn may_get(&self, place: &Place<'_>) -> bool {
+        self.decided.get(place) == Some(&true)
     }
 
     /// Returns true if the user sees an operation or a record.
     fn sees(&self, entry: &IndexEntry) -> bool {
-        entry.group().is_some_and(|place| {
-            let name = || subject_name(entry);
-            self.may_get(place, None) || name().is_some_and(|name| self.may_get(place, Some(name)))
-        })
+        let Some(place) = Place::of(entry) else {
+            return false;
+        };
+        let name = subject_name(entry);
+        self.may_get(&place) || name.is_some_and(|name| self.may_get(&place.named(name)))
     }
 
     /// Reviews the places of the objects. If `with_names` is true, it then reviews single subjects in
@@ -112,25 +113,20 @@ impl UserView {
         with_names: bool,
     ) -> Result<(), ErrorStatus> {
         // Objects are sorted by namespace, so many are in the same place as the one before.
-        let place = |entry: &Arc<IndexEntry>| entry.group().map(Arc::as_ptr);
-        let in_one_place = objects.chunk_by(|one, next| place(one) == place(next));
+        let in_one_place = objects.chunk_by(|one, next| Place::of(one) == Place::of(next));
         let firsts: Vec<_> = in_one_place.map(|some| Arc::clone(&some[0])).collect();
-        let places =
-            |_: &Self, entry: &IndexEntry| Some((SharedPlace(entry.group()?.clone()), None));
-        self.review_new(&firsts, MAX_PLACES, places).await?;
+        self.review_new(&firsts, MAX_PLACES, |_, entry| Place::of(entry))
+            .await?;
         let sees_all_places =
             self.decided.len() < MAX_PLACES && self.decided.values().all(|granted| *granted);
         if !with_names || sees_all_places {
             return Ok(());
         }
-        let known = self.decided.keys().filter(|(_, name)| name.is_some());
+        let known = self.decided.keys().filter(|place| place.name.is_some());
         let most = MAX_NAMES.saturating_sub(known.count());
         self.review_new(objects, most, |view, entry| {
-            let place = entry.group().filter(|place| !view.may_get(place, None))?;
-            Some((
-                SharedPlace(place.clone()),
-                Some(subject_name(entry)?.clone()),
-            ))
+            let place = Place::of(entry).filter(|place| !view.may_get(place))?;
+            Some(place.named(subject_name(entry)?))
         })
         .await
     }
@@ -140,7 +136,7 @@ impl UserView {
         &mut self,
         objects: &[Arc<IndexEntry>],
         most: usize,
-        of: impl Fn(&Self, &IndexEntry) -> Option<Reviewed>,
+        of: impl for<'a> Fn(&Self, &'a IndexEntry) -> Option<Place<'a>>,
     ) -> Result<(), ErrorStatus> {
         let mut requests = Vec::new();
         for (number, entry) in objects.iter().enumerate() {
@@ -148,12 +144,12 @@ impl UserView {
                 break;
             }
             yield_regularly(number).await;
-            if let Some(reviewed) = of(self, entry)
-                && !self.decided.contains_key(&reviewed)
-                && let Some(request) = self.reviews.get(&reviewed)
+            if let Some(place) = of(self, entry)
+                && !self.decided.contains_key(&place)
+                && let Some(request) = self.reviews.get(&place)
             {
-                requests.push((reviewed.clone(), request));
-                self.decided.insert(reviewed, false);
+                requests.push((place.clone().into_owned(), request));
+                self.decided.insert(place.into_owned(), false);
             }
         }
         self.review(requests).await
@@ -161,11 +157,11 @@ impl UserView {
 
     async fn review(
         &mut self,
-        requests: Vec<(Reviewed, ResourceAttributes)>,
+        requests: Vec<(Place<'static>, ResourceAttributes)>,
     ) -> Result<(), ErrorStatus> {
-        let (reviewed, requests): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+        let (places, requests): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
         let granted = self.reviews.decide(&self.period, requests).await?;
-        self.decided.extend(reviewed.into_iter().zip(granted));
+        self.decided.extend(places.into_iter().zip(granted));
         Ok(())
     }
 
@@ -180,8 +176,7 @@ impl UserView {
             if !found.is_empty() {
                 return self.decide(found, false).await;
             }
-            let place = Place::of_activity(key).map(|place| SharedPlace(Arc::new(place)));
-            let request = place.and_then(|place| self.reviews.get(&(place, None)));
+            let request = Place::of_activity(key).and_then(|place| self.reviews.get(&place));
             let requests = request.into_iter().collect();
             // The result does not matter. An activity that exists causes the same review.
             self.reviews.decide(&self.period, requests).await?;
@@ -196,10 +191,9 @@ impl UserView {
             return Ok(());
         }
         let hidden = found.first().and_then(|entry| {
-            let place = SharedPlace(entry.group()?.clone());
-            let reviewed = (place, Some(subject_name(entry)?.clone()));
-            let request = self.reviews.get(&reviewed)?;
-            Some((reviewed, request))
+            let place = Place::of(entry)?.named(subject_name(entry)?);
+            let request = self.reviews.get(&place)?;
+            Some((place.into_owned(), request))
         });
         let (hidden, request) = hidden.unzip();
         let request = request.unwrap_or_else(|| ResourceAttributes {
@@ -251,8 +245,8 @@ impl UserView {
     /// user sees none of its operations and has no access to its place.
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
-        let place = entry.group();
-        if counted.is_none() && place.is_some_and(|place| !self.may_get(place, None)) {
+        let place = Place::of(entry);
+        if counted.is_none() && place.is_some_and(|place| !self.may_get(&place)) {
             return None;
         }
         let filtered = activity.filtered(counted.map(|counted| &counted.status));
@@ -311,8 +305,8 @@ impl View<Model> for UserView {
                 return Ok(same);
             }
             let seen = self.decided.iter().filter(|(_, granted)| **granted);
-            let seen_names = seen.map(|(seen, _)| seen.clone());
-            let seen_names = seen_names.filter(|(_, name)| name.is_some()).collect();
+            let seen_names = seen.filter(|(place, _)| place.name.is_some());
+            let seen_names = seen_names.map(|(place, _)| place.clone()).collect();
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
             let period = decisions.period(&self.period.user, head);
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);

@@ -2,10 +2,9 @@
 
 use super::{Key, Rv};
 use crate::Model;
-use std::collections::HashSet;
 use std::mem::size_of;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Maximum size of the cached JSON of all entries together, in bytes. While the maximum is reached,
 /// the store caches no further JSON. Each answer then encodes the objects whose JSON is not cached.
@@ -20,15 +19,13 @@ pub struct Entry<M: Model> {
     key: Key,
     rv: Rv,
     object: M::Object,
-    group: Option<Arc<M::Group>>,
     /// The JSON of the object with its version. The first answer that contains the object sets it.
     json: OnceLock<Box<[u8]>>,
 }
 
 impl<M: Model> Entry<M> {
-    pub(super) fn new(key: Key, rv: Rv, object: M::Object, groups: &Groups<M>) -> Self {
+    pub(super) fn new(key: Key, rv: Rv, object: M::Object) -> Self {
         Self {
-            group: M::group(&key, &object).map(|group| groups.share(group)),
             key,
             rv,
             object,
@@ -40,13 +37,7 @@ impl<M: Model> Entry<M> {
     /// store does not contain the copy.
     #[must_use]
     pub fn replaced(&self, rv: Rv, object: M::Object) -> Self {
-        Self {
-            key: self.key.clone(),
-            rv,
-            object,
-            group: self.group.clone(),
-            json: OnceLock::new(),
-        }
+        Self::new(self.key.clone(), rv, object)
     }
 
     /// Returns the namespace and name of the object.
@@ -62,11 +53,6 @@ impl<M: Model> Entry<M> {
     /// Returns the object, without its version.
     pub fn object(&self) -> &M::Object {
         &self.object
-    }
-
-    /// Returns the group of the object. All objects of a group in one store share the same `Arc`.
-    pub fn group(&self) -> Option<&Arc<M::Group>> {
-        self.group.as_ref()
     }
 
     /// Returns the JSON of the object with its version.
@@ -104,51 +90,9 @@ impl<M: Model> Entry<M> {
     }
 }
 
-/// The set of the groups of all entries. Entries with equal groups share one `Arc`.
-#[derive(Debug)]
-pub(super) struct Groups<M: Model>(Mutex<HashSet<Arc<M::Group>>>);
-
-impl<M: Model> Groups<M> {
-    pub(super) fn new() -> Self {
-        Self(Mutex::default())
-    }
-
-    /// Returns the shared `Arc` of this group. Adds the group to the set if it is new.
-    fn share(&self, group: M::Group) -> Arc<M::Group> {
-        let mut groups = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = groups.get(&group) {
-            return known.clone();
-        }
-        // Before the set allocates more memory, it drops the groups that no entry refers to.
-        if groups.len() == groups.capacity() {
-            groups.retain(|group| Arc::strong_count(group) > 1);
-        }
-        let group = Arc::new(group);
-        groups.insert(group.clone());
-        group
-    }
-}
-
 impl<M: Model> Drop for Entry<M> {
     fn drop(&mut self) {
         let cached = self.json.get().map_or(0, |json| json.len());
         CACHED_BYTES.fetch_sub(cached, Relaxed);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::tests::Numbers;
-
-    #[test]
-    fn unused_groups_are_dropped() {
-        let groups = Groups::<Numbers>::new();
-        let used = groups.share(0);
-        for group in 1..10_000 {
-            groups.share(group);
-        }
-        assert!(groups.0.lock().unwrap().len() < 100);
-        assert!(Arc::ptr_eq(&used, &groups.share(0)));
     }
 }

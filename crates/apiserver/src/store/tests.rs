@@ -18,12 +18,6 @@ pub(super) struct Numbers;
 impl Model for Numbers {
     type Object = u64;
     type Context = ();
-    /// The number divided by ten.
-    type Group = u64;
-
-    fn group(_: &Key, object: &u64) -> Option<u64> {
-        Some(object / 10)
-    }
 
     fn append_json(object: &u64, version: Rv, out: &mut Vec<u8>) {
         out.extend(format!("{{\"n\":{object},\"version\":{version}}}").bytes());
@@ -80,23 +74,6 @@ fn the_json_is_encoded_once() {
     assert_eq!(entry.json(), first);
     assert_eq!(entry.cached_json().map(<[u8]>::as_ptr), cached);
     assert_eq!(first, format!("{{\"n\":7,\"version\":{rv}}}").into_bytes());
-}
-
-#[test]
-fn objects_of_a_group_share_it_in_later_states_too() {
-    let (mut writer, reader) = store(MANY);
-    let group = |name: &str| {
-        let (_, entry) = reader.get(&Key::new("a", name));
-        entry.unwrap().group().unwrap().clone()
-    };
-    let batch = [put("a", "x", 1), put("a", "y", 2), put("a", "z", 12)];
-    mint(&mut writer, batch);
-    let x = group("x");
-    assert!(Arc::ptr_eq(&x, &group("y")));
-    assert!(!Arc::ptr_eq(&x, &group("z")));
-
-    writer.replace(writer.head(), [(Key::new("a", "later"), Rv(1), 3)]);
-    assert!(Arc::ptr_eq(&x, &group("later")));
 }
 
 fn put(namespace: &str, name: &str, n: u64) -> Write {

@@ -5,7 +5,6 @@
 //! - It adds the changes to the ring buffer of the latest changes.
 //! - It publishes the new version.
 
-use super::entry::Groups;
 use super::reader::{Objects, State};
 use super::ring::Ring;
 use super::{Bounds, Change, Entry, Error, Key, Reader, Rv, VersionAssignment, Write};
@@ -20,7 +19,6 @@ pub struct Writer<M: Model> {
     shared: Arc<State<M>>,
     bounds: Bounds,
     numbering: Numbering,
-    groups: Groups<M>,
 }
 
 /// The versions that the leader may issue in one leadership term.
@@ -62,7 +60,6 @@ pub(super) fn writer_and_reader<M: Model>(bounds: Bounds, start: Rv) -> (Writer<
         shared,
         bounds,
         numbering: Numbering::beginning(),
-        groups: Groups::new(),
     };
     (writer, reader)
 }
@@ -123,7 +120,7 @@ impl<M: Model> Writer<M> {
     /// new objects.
     pub fn replace(&mut self, at: Rv, objects: impl IntoIterator<Item = (Key, Rv, M::Object)>) {
         let new = objects.into_iter().map(|(key, rv, object)| {
-            let entry = Entry::new(key.clone(), rv, object, &self.groups);
+            let entry = Entry::new(key.clone(), rv, object);
             (key, Arc::new(entry))
         });
         let map = new.collect();
@@ -247,7 +244,6 @@ fn check_above(asked: Rv, head: Rv) -> Result<(), Error> {
 /// A batch that is being prepared. The store is not changed yet.
 struct BatchDraft<'a, M: Model> {
     shared: &'a State<M>,
-    groups: &'a Groups<M>,
     assignment: VersionAssignment,
     head: Rv,
     /// The version for the current time. Each new version is at least this version.
@@ -266,7 +262,6 @@ impl<'a, M: Model> BatchDraft<'a, M> {
         }
         Ok(Self {
             shared: &writer.shared,
-            groups: &writer.groups,
             assignment,
             head,
             clock: writer.numbering.now(),
@@ -288,7 +283,7 @@ impl<'a, M: Model> BatchDraft<'a, M> {
             return Ok(());
         }
         let rv = self.next()?;
-        let after = object.map(|object| Entry::new(key.clone(), rv, object.clone(), self.groups));
+        let after = object.map(|object| Entry::new(key.clone(), rv, object.clone()));
         let after = after.map(Arc::new);
         self.drafted.insert(key.clone(), self.changes.len());
         self.changes.push(Change { rv, before, after });
