@@ -174,7 +174,7 @@ pub enum Error {
     /// The next version would reach [`Rv::MAX`].
     #[error("no resourceVersion is left above {head}")]
     Exhausted {
-        /// The newest published version.
+        /// The previous version: the newest published version, or a version in the same batch.
         head: Rv,
     },
 }

@@ -45,10 +45,20 @@ impl Numbering {
         }
     }
 
-    /// Returns the version for the current time on the steady clock.
-    fn now(&self) -> Rv {
+    /// Returns the version of the next change after `last`: the version for the current time on the
+    /// steady clock, or `last` plus one if that is higher.
+    fn next(&self, last: Rv) -> Result<Rv, Error> {
         let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
-        Rv(self.clock.0.saturating_add(passed))
+        let now = self.clock.0.saturating_add(passed);
+        let next = Rv(now.max(last.0.saturating_add(1)));
+        if next >= Rv::MAX {
+            return Err(Error::Exhausted { head: last });
+        }
+        if next > self.reserved {
+            let reserved = self.reserved;
+            return Err(Error::NotReserved { next, reserved });
+        }
+        Ok(next)
     }
 }
 
@@ -151,16 +161,42 @@ impl<M: Model> Writer<M> {
         assignment: VersionAssignment,
     ) -> Result<Rv, Error> {
         let head = self.head();
-        let mut draft = BatchDraft::new(self, assignment, head)?;
-        for write in batch.as_ref() {
-            draft.write(write)?;
+        if let VersionAssignment::Exact(asked) = assignment {
+            check_above(asked, head)?;
         }
-        let changes = draft.changes;
-        let Some(last) = changes.last().map(|change| change.rv) else {
-            return Ok(head);
-        };
-
-        self.publish(changes, last);
+        let mut last = head;
+        let mut changes: Vec<Change<M>> = Vec::new();
+        // For each changed key, the position of its last change in `changes`.
+        let mut changed: HashMap<&Key, usize> = HashMap::new();
+        for write in batch.as_ref() {
+            let (key, object) = match write {
+                Write::Put { key, object } => (key, Some(object)),
+                Write::Delete { key } => (key, None),
+            };
+            let before = match changed.get(key) {
+                Some(&change) => changes[change].after.clone(),
+                None => self.get(key),
+            };
+            let is_same = before.as_ref().map(|before| before.object()) == object;
+            let keeps_version = object.is_none() || matches!(assignment, VersionAssignment::Mint);
+            if is_same && keeps_version {
+                continue;
+            }
+            last = match assignment {
+                VersionAssignment::Exact(rv) => rv,
+                VersionAssignment::Mint => self.numbering.next(last)?,
+            };
+            let after = object.map(|object| Entry::new(key.clone(), last, object.clone()));
+            changed.insert(key, changes.len());
+            changes.push(Change {
+                rv: last,
+                before,
+                after: after.map(Arc::new),
+            });
+        }
+        if !changes.is_empty() {
+            self.publish(changes, last);
+        }
         Ok(last)
     }
 
@@ -239,80 +275,4 @@ fn check_above(asked: Rv, head: Rv) -> Result<(), Error> {
         return Err(Error::Exhausted { head });
     }
     Ok(())
-}
-
-/// A batch that is being prepared. The store is not changed yet.
-struct BatchDraft<'a, M: Model> {
-    shared: &'a State<M>,
-    assignment: VersionAssignment,
-    head: Rv,
-    /// The version for the current time. Each new version is at least this version.
-    clock: Rv,
-    /// The highest reserved version.
-    reserved: Rv,
-    changes: Vec<Change<M>>,
-    /// For each changed key, the position of its last change in `changes`.
-    drafted: HashMap<Key, usize>,
-}
-
-impl<'a, M: Model> BatchDraft<'a, M> {
-    fn new(writer: &'a Writer<M>, assignment: VersionAssignment, head: Rv) -> Result<Self, Error> {
-        if let VersionAssignment::Exact(asked) = assignment {
-            check_above(asked, head)?;
-        }
-        Ok(Self {
-            shared: &writer.shared,
-            assignment,
-            head,
-            clock: writer.numbering.now(),
-            reserved: writer.numbering.reserved,
-            changes: Vec::new(),
-            drafted: HashMap::new(),
-        })
-    }
-
-    fn write(&mut self, write: &Write<M>) -> Result<(), Error> {
-        let (key, object) = match write {
-            Write::Put { key, object } => (key, Some(object)),
-            Write::Delete { key } => (key, None),
-        };
-        let before = self.current(key);
-        let is_same = before.as_ref().map(|before| before.object()) == object;
-        let keeps_version = object.is_none() || matches!(self.assignment, VersionAssignment::Mint);
-        if is_same && keeps_version {
-            return Ok(());
-        }
-        let rv = self.next()?;
-        let after = object.map(|object| Entry::new(key.clone(), rv, object.clone()));
-        let after = after.map(Arc::new);
-        self.drafted.insert(key.clone(), self.changes.len());
-        self.changes.push(Change { rv, before, after });
-        Ok(())
-    }
-
-    /// Returns the version of the next change.
-    fn next(&self) -> Result<Rv, Error> {
-        match self.assignment {
-            VersionAssignment::Exact(rv) => Ok(rv),
-            VersionAssignment::Mint => {
-                let last = self.changes.last().map_or(self.head, |change| change.rv);
-                let next = self.clock.max(Rv(last.0.saturating_add(1)));
-                if next >= Rv::MAX {
-                    return Err(Error::Exhausted { head: self.head });
-                }
-                if next > self.reserved {
-                    let reserved = self.reserved;
-                    return Err(Error::NotReserved { next, reserved });
-                }
-                Ok(next)
-            }
-        }
-    }
-
-    fn current(&self, key: &Key) -> Option<Arc<Entry<M>>> {
-        match self.drafted.get(key) {
-            Some(&change) => self.changes[change].after.clone(),
-            None => self.shared.objects().map.get(key).cloned(),
-        }
-    }
 }
