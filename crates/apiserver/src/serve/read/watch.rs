@@ -171,7 +171,7 @@ impl<M: Model> Watcher<M> {
     async fn start(&mut self) -> Result<(InitialObjects<M>, Cursor<M>), ErrorStatus> {
         let resource = Arc::clone(&self.resource);
         let reader = &resource.reader;
-        match self.plan.start {
+        let (initial, cursor) = match self.plan.start {
             WatchStart::After(rv) => {
                 // If the store does not reach the version in time, the leader that issued the
                 // version may have crashed. Then changes up to this version may be lost, so the
@@ -181,24 +181,19 @@ impl<M: Model> Watcher<M> {
                     let lost = VersionUnavailable { asked: rv, oldest };
                     return Err(ErrorStatus::watch_too_old(lost));
                 }
-                let cursor = reader
-                    .follow(rv, self.scope.clone())
-                    .map_err(ErrorStatus::watch_too_old)?;
-                self.set_view(rv, None, true).await?;
-                Ok((None, cursor))
+                let cursor = reader.follow(rv, self.scope.clone());
+                (None, cursor.map_err(ErrorStatus::watch_too_old)?)
             }
-            WatchStart::Now => {
-                let cursor = reader.follow_newest(self.scope.clone());
-                self.set_view(cursor.rv(), None, false).await?;
-                Ok((None, cursor))
-            }
+            WatchStart::Now => (None, reader.follow_newest(self.scope.clone())),
             WatchStart::State(at_least) => {
                 wait_until_reached(reader, at_least.map(|rv| rv.0)).await?;
                 let (entries, cursor) = reader.list_and_follow(self.scope.clone());
-                self.set_view(cursor.rv(), Some(&entries), false).await?;
-                Ok((Some(entries), cursor))
+                (Some(entries), cursor)
             }
-        }
+        };
+        let continues = matches!(self.plan.start, WatchStart::After(_));
+        self.set_view(cursor.rv(), continues).await?;
+        Ok((initial, cursor))
     }
 
     /// Sends the initial events, and then the changes after the cursor.

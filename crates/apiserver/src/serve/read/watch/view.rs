@@ -9,28 +9,19 @@ use crate::store::{Entry, ReadVersion, Rv};
 use std::sync::Arc;
 
 impl<M: Model> Watcher<M> {
-    /// Creates the user's view at the version at which the watch starts. `entries` are the objects
-    /// at this version if the caller has read them.
+    /// Creates the user's view at the version at which the watch starts.
     pub(super) async fn set_view(
         &mut self,
         version: Rv,
-        entries: Option<&[Arc<Entry<M>>]>,
         continues: bool,
     ) -> Result<(), ErrorStatus> {
         let Some(RestrictedUser { user, visibility }) = &self.user else {
             return Ok(());
         };
-        let listed;
-        let objects = if let Some(entries) = entries {
-            entries
-        } else {
-            listed = self.objects_at(version)?;
-            &listed
-        };
         let viewed = ViewedObjects {
             scope: &self.scope,
             version,
-            objects,
+            objects: &self.objects_at(version)?,
             continues,
         };
         self.view = Some(visibility.view(user, viewed).await?);
