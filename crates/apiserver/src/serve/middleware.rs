@@ -6,7 +6,7 @@
 use super::admission::{Requested, Slot, admit};
 use super::answer::error_status::ErrorStatus;
 use super::answer::gzip;
-use super::connection::connections::ClientConnection;
+use super::connection::connections::{ClientConnection, RequestInFlight};
 use super::connection::delivery::Delivery;
 use super::request::method_name;
 use super::request_log::{self, ClientAddress, LogLine};
@@ -50,6 +50,7 @@ pub async fn process_request(
     let (method, uri) = (parts.method.clone(), parts.uri.clone());
     let client = parts.extensions.get::<ClientAddress>().copied();
     let connection = parts.extensions.get::<Arc<ClientConnection>>().cloned();
+    let in_flight = parts.extensions.get::<Arc<RequestInFlight>>().cloned();
     // The kube-apiserver sends `x-remote-user` in the requests that it forwards. It adds the
     // headers `Audit-ID` and `Cache-Control` to the answers. If this server also added these
     // headers, the client would receive each header twice.
@@ -102,7 +103,7 @@ pub async fn process_request(
     });
     response.map(|body| {
         let on_abort = move || shared.server.metrics.request_aborted(&labels);
-        Delivery::body(body, time_limit, (kept, line), on_abort)
+        Delivery::body(body, time_limit, (kept, line, in_flight), on_abort)
     })
 }
 

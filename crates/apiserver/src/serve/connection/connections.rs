@@ -14,10 +14,7 @@
 
 use crate::auth::User;
 use crate::serve::concurrency_limit::client_name;
-use axum::body::Body;
-use axum::response::Response;
 use http::request::Parts;
-use http_body_util::BodyExt as _;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -265,7 +262,8 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// A request whose answer has not been sent. The request counts as in flight until this value is
-/// dropped.
+/// dropped. The listener adds it to each request as an extension, and the middleware keeps it until
+/// the answer has been sent.
 pub struct RequestInFlight(Arc<ClientConnection>);
 
 impl RequestInFlight {
@@ -276,17 +274,6 @@ impl RequestInFlight {
         state.in_flight += 1;
         drop(state);
         Self(Arc::clone(connection))
-    }
-
-    /// Returns the answer with a body that ends the request when it is dropped.
-    pub fn until_sent(self, answer: Response) -> Response {
-        answer.map(|body| {
-            let counted = body.map_frame(move |frame| {
-                let _in_flight = &self;
-                frame
-            });
-            Body::new(counted)
-        })
     }
 }
 

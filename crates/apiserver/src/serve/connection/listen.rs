@@ -125,9 +125,9 @@ impl RequestHandler {
         self: Arc<Self>,
         mut request: Request<Incoming>,
     ) -> Result<Response, Infallible> {
-        let in_flight = RequestInFlight::of(&self.client);
+        let in_flight = Arc::new(RequestInFlight::of(&self.client));
         if let Some(refusal) = refusal(&request) {
-            return Ok(in_flight.until_sent(refusal.into_response()));
+            return Ok(refusal.into_response());
         }
         let is_head = request.method() == Method::HEAD;
         let upgrade = hyper::upgrade::on(&mut request);
@@ -135,19 +135,18 @@ impl RequestHandler {
         extensions.insert(self.peer.clone());
         extensions.insert(self.address);
         extensions.insert(Arc::clone(&self.client));
+        extensions.insert(Arc::clone(&in_flight));
         let mut answer = self.router.clone().oneshot(request).await?;
         if is_head && answer.headers().get(CONTENT_LENGTH) == Some(&HeaderValue::from(0)) {
             // axum has removed the body, and its length is not known.
             answer.headers_mut().remove(CONTENT_LENGTH);
         }
-        let answer = in_flight.until_sent(answer);
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
             return Ok(answer);
         }
         let (head, events) = answer.into_parts();
         *self.upgrade.lock().unwrap_or_else(PoisonError::into_inner) = Some((upgrade, events));
-        let answer = Response::from_parts(head, Body::empty());
-        Ok(RequestInFlight::of(&self.client).until_sent(answer))
+        Ok(Response::from_parts(head, Body::empty()))
     }
 
     /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if
