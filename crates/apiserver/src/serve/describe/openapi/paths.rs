@@ -12,23 +12,14 @@ pub(super) fn describe(resources: &[&AnyResource]) -> Map<String, Value> {
     let mut paths = Map::new();
     for resource in resources {
         let resource = &resource.info;
-        let root = resource.root();
-        let plural = resource.plural;
-        let collection = if resource.namespaced {
-            format!("{root}/namespaces/{{namespace}}/{plural}")
-        } else {
-            format!("{root}/{plural}")
-        };
+        let (root, plural) = (resource.root(), resource.plural);
+        let mut collection = format!("{root}/{plural}");
         if resource.namespaced {
-            paths.insert(
-                format!("{root}/{plural}"),
-                path_item(resource, "list", true),
-            );
+            paths.insert(collection, path_item(resource, "list", true));
+            collection = format!("{root}/namespaces/{{namespace}}/{plural}");
         }
-        paths.insert(
-            format!("{collection}/{{name}}"),
-            path_item(resource, "get", false),
-        );
+        let object = format!("{collection}/{{name}}");
+        paths.insert(object, path_item(resource, "get", false));
         paths.insert(collection, path_item(resource, "list", false));
     }
     paths
