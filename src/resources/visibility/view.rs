@@ -74,12 +74,7 @@ impl UserView {
             recount_at: Instant::now() + RECOUNT_INTERVAL,
         };
         if !view.sees_all {
-            let requests = seen_names.into_iter().filter_map(|seen| {
-                let request = view.reviews.get(&seen)?;
-                Some((seen, request))
-            });
-            let requests = requests.take(MAX_NAMES).collect();
-            view.review(requests).await?;
+            view.review(seen_names).await?;
             if is_activities {
                 view.count(all, viewed.version).await?;
             }
@@ -138,28 +133,30 @@ impl UserView {
         most: usize,
         of: impl for<'a> Fn(&Self, &'a IndexEntry) -> Option<Place<'a>>,
     ) -> Result<(), ErrorStatus> {
-        let mut requests = Vec::new();
+        let mut places = Vec::new();
         for (number, entry) in objects.iter().enumerate() {
-            if requests.len() >= most {
+            if places.len() >= most {
                 break;
             }
             yield_regularly(number).await;
             if let Some(place) = of(self, entry)
                 && !self.decided.contains_key(&place)
-                && let Some(request) = self.reviews.get(&place)
+                && self.reviews.get(&place).is_some()
             {
-                requests.push((place.clone().into_owned(), request));
+                places.push(place.clone().into_owned());
                 self.decided.insert(place.into_owned(), false);
             }
         }
-        self.review(requests).await
+        self.review(places).await
     }
 
-    async fn review(
-        &mut self,
-        requests: Vec<(Place<'static>, ResourceAttributes)>,
-    ) -> Result<(), ErrorStatus> {
-        let (places, requests): (Vec<_>, Vec<_>) = requests.into_iter().unzip();
+    /// Sends the reviews of these places, except places whose kind discovery does not serve.
+    async fn review(&mut self, places: Vec<Place<'static>>) -> Result<(), ErrorStatus> {
+        let requests = places.into_iter().filter_map(|place| {
+            let request = self.reviews.get(&place)?;
+            Some((place, request))
+        });
+        let (places, requests): (Vec<_>, Vec<_>) = requests.unzip();
         let granted = self.reviews.decide(&self.period, requests).await?;
         self.decided.extend(places.into_iter().zip(granted));
         Ok(())
@@ -173,14 +170,8 @@ impl UserView {
         found: &[Arc<IndexEntry>],
     ) -> Result<(), ErrorStatus> {
         if self.is_activities {
-            if !found.is_empty() {
-                return self.decide(found, false).await;
-            }
-            let request = Place::of_activity(key).and_then(|place| self.reviews.get(&place));
-            let requests = request.into_iter().collect();
-            // The result does not matter. An activity that exists causes the same review.
-            self.reviews.decide(&self.period, requests).await?;
-            return Ok(());
+            let place = Place::of_activity(key).map(Place::into_owned);
+            return self.review(Vec::from_iter(place)).await;
         }
         let scope = Scope::Namespace(key.namespace.clone());
         let namespace = self.reviews.reader.list(&scope, ReadVersion::Latest);
