@@ -24,11 +24,10 @@ const MAX_PLACES: usize = 2_000;
 /// Maximum number of single subjects that one view reviews. `decide_object` can add one more.
 const MAX_NAMES: usize = 50;
 
-/// Time after which a watch of activities counts the operations again, if the index has changed.
+/// Time after which a watch of activities counts the operations again.
 const RECOUNT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What one user sees.
-#[derive(Clone)]
 pub(super) struct UserView {
     reviews: Arc<Reviews>,
     is_activities: bool,
@@ -287,14 +286,6 @@ impl View<Model> for UserView {
         viewed: ViewedObjects<'a, Model>,
     ) -> BoxFuture<'a, Result<Box<dyn View<Model>>, ErrorStatus>> {
         async move {
-            if viewed.version == self.version && !self.period.is_over() {
-                let recount_at = Instant::now() + RECOUNT_INTERVAL;
-                let same: Box<dyn View<Model>> = Box::new(Self {
-                    recount_at,
-                    ..self.clone()
-                });
-                return Ok(same);
-            }
             let seen = self.decided.iter().filter(|(_, granted)| **granted);
             let seen_names = seen.filter(|(place, _)| place.name.is_some());
             let seen_names = seen_names.map(|(place, _)| place.clone()).collect();
