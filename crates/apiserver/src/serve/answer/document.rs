@@ -6,7 +6,7 @@
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use sha2::{Digest, Sha512};
 
 /// A document, its media type and its entity tag.
@@ -41,14 +41,11 @@ impl Document {
     pub fn answer(&self, request: &HeaderMap) -> Response {
         let mut known = request.get_all(IF_NONE_MATCH).iter();
         let is_known = known.any(|tags| tags.to_str().is_ok_and(|tags| tags.contains(&self.hash)));
-        let mut response = if is_known {
-            StatusCode::NOT_MODIFIED.into_response()
-        } else {
-            ([(CONTENT_TYPE, self.content_type)], self.body.clone()).into_response()
-        };
-        let etag = HeaderValue::try_from(format!("\"{}\"", self.hash))
-            .expect("hexadecimal digits in quotes are visible ASCII characters");
-        response.headers_mut().insert(ETAG, etag);
-        response
+        let etag = [(ETAG, format!("\"{}\"", self.hash))];
+        if is_known {
+            return (StatusCode::NOT_MODIFIED, etag).into_response();
+        }
+        let content_type = [(CONTENT_TYPE, self.content_type)];
+        (etag, content_type, self.body.clone()).into_response()
     }
 }

@@ -15,8 +15,8 @@ use crate::serve::resource::ResourceInfo;
 use axum::Router;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use http::HeaderMap;
 use http::header::{CACHE_CONTROL, VARY};
-use http::{HeaderMap, HeaderValue};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -101,15 +101,9 @@ fn serve(router: Router, path: &str, plain: &Value, groups: Option<&[Group<'_>]>
         let Some((document, is_aggregated)) = document else {
             return unacceptable().into_response();
         };
-        let mut response = document.answer(&headers);
-        let headers = response.headers_mut();
-        if aggregated.is_some() {
-            headers.insert(VARY, HeaderValue::from_static("Accept"));
-        }
-        if is_aggregated {
-            headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
-        }
-        response
+        let vary = aggregated.is_some().then_some([(VARY, "Accept")]);
+        let cache = is_aggregated.then_some([(CACHE_CONTROL, "public")]);
+        (vary, cache, document.answer(&headers)).into_response()
     };
     router.route(path, get(answer))
 }

@@ -21,7 +21,7 @@ use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, VARY};
-use http::{HeaderMap, HeaderValue, StatusCode};
+use http::{HeaderMap, StatusCode};
 use serde_json::{Map, json};
 use std::collections::BTreeMap;
 
@@ -84,12 +84,7 @@ fn document(document: &Document, has_hash: bool, request: &HeaderMap) -> Respons
     if !clauses(request).iter().any(AcceptClause::allows_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();
     }
-    let mut response = document.answer(request);
-    let headers = response.headers_mut();
-    headers.append(VARY, HeaderValue::from_static("Accept"));
-    if has_hash {
-        let forever = HeaderValue::from_static("public, immutable, max-age=31536000");
-        headers.insert(CACHE_CONTROL, forever);
-    }
-    response
+    let forever = [(CACHE_CONTROL, "public, immutable, max-age=31536000")];
+    let cache = has_hash.then_some(forever);
+    ([(VARY, "Accept")], cache, document.answer(request)).into_response()
 }
