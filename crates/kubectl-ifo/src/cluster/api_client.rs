@@ -185,21 +185,6 @@ impl ApiClient {
         answer.map_err(|error| self.problem(&error))
     }
 
-    /// Sends a POST request once. The outer error is the time limit, and the inner error is the
-    /// answer of the server.
-    pub(crate) async fn create(
-        &self,
-        uri: &str,
-        object: &serde_json::Value,
-    ) -> Result<Result<(), kube::Error>, Problem> {
-        let request = http::Request::post(uri)
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(Body::from(object.to_string().into_bytes()))
-            .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
-        self.within(async { self.exchange(request).await.map(|_| ()) })
-            .await
-    }
-
     /// Sends a request, and returns the body of the answer and the completeness that its headers
     /// state. `Client::request_text` is not used, because it returns only the body.
     async fn exchange(&self, request: http::Request<Body>) -> Result<ServerAnswer, kube::Error> {

@@ -12,9 +12,9 @@ use crate::operations::operation::InFlightOperation;
 use crate::operations::operation_source::escape;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, EvictParams};
 use kube::core::Status;
 use serde::Serialize;
-use serde_json::json;
 
 /// Annotation of a mirror Pod: the object that the kubelet creates for a static Pod.
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
@@ -160,14 +160,11 @@ async fn request_eviction(
     name: &str,
     allowed: DrainEffect,
 ) -> Option<(DrainEffect, String)> {
-    let (within, pod) = (escape(namespace), escape(name));
-    let uri = format!("/api/v1/namespaces/{within}/pods/{pod}/eviction?dryRun=All");
-    let eviction = json!({
-        "apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace},
-    });
-    Some(match server.create(&uri, &eviction).await {
-        Ok(Ok(())) => (allowed, String::new()),
+    let pods: Api<Pod> = Api::namespaced(server.client.clone(), namespace);
+    let mut dry_run = EvictParams::default();
+    dry_run.post_options.dry_run = true;
+    Some(match server.within(pods.evict(name, &dry_run)).await {
+        Ok(Ok(_)) => (allowed, String::new()),
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => return None,
         Ok(Err(kube::Error::Api(status))) if is_refusal(&status) => {
             let causes = status.details.iter().flat_map(|it| &it.causes);
