@@ -14,11 +14,11 @@
 //! (aggregated discovery, since Kubernetes 1.26).
 
 use crate::cluster::api_client::ApiClient;
-use crate::filters::suggestion::nearest;
 use crate::output::colors::Paint;
 use crate::output::columns::terminal_width;
 use crate::output::print::{Format, TextStyle};
 use ifo_api::Gvr;
+use ifo_cel::nearest_value;
 use ifo_client::list::escape;
 use ifo_client::offline_kinds::{KindName, group};
 use ifo_client::short_names::ShortNames;
@@ -97,7 +97,7 @@ impl ChosenKind {
         self.resources = Some(matching.cloned().collect());
         if !self.is_served() {
             let names = served.resources.iter().flat_map(|it| &it.names);
-            let nearest = nearest(self.name.name(), names.map(String::as_str));
+            let nearest = nearest_value(self.name.name(), names.map(String::as_str));
             self.nearest = nearest.map(str::to_owned);
         }
     }

@@ -27,10 +27,10 @@
 use crate::cluster::problem::Problem;
 use crate::cluster::rule_sets::RuleSets;
 use crate::filters::filter::{FilterValue, Filters};
-use crate::filters::suggestion::nearest;
 use crate::operations::operation::InFlightOperation;
 use crate::operations::operation_source::{OperationSource, escape};
 use crate::output::print::complain;
+use ifo_cel::nearest_value;
 
 /// The doubts about the values of the filters that are no errors.
 #[derive(Debug, Default)]
@@ -155,7 +155,7 @@ fn missing(value: FilterValue<'_>, rule_sets: Option<&RuleSets>) -> Problem {
         FilterValue::Node(name) => ("node", name, "get nodes"),
         FilterValue::Namespace(name) => ("namespace", name, "get namespaces"),
     };
-    let hint = match nearest(typed, names) {
+    let hint = match nearest_value(typed, names) {
         Some(suggestion) => format!("did you mean {suggestion:?}?"),
         None => format!("see: kubectl {see}"),
     };

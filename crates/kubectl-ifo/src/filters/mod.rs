@@ -5,4 +5,3 @@ pub(crate) mod filter;
 pub(crate) mod filter_check;
 pub(crate) mod label_selector;
 pub(crate) mod resource_argument;
-pub(crate) mod suggestion;

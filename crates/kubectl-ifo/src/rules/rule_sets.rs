@@ -2,11 +2,10 @@
 //! The errors of an invalid rule set are printed. The other rule sets are still compiled.
 
 use super::input::{FoundObject, read_objects};
-use crate::filters::suggestion::nearest;
 use crate::output::print::{complain, print_excerpt};
 use ifo_api::ruleset::{KIND, OperationRuleSetSpec};
 use ifo_api::{GROUP, Gvr, VERSION};
-use ifo_cel::ObjectSchema;
+use ifo_cel::{ObjectSchema, nearest_value};
 use ifo_client::manifest::Object;
 use ifo_client::offline_kinds::KnownKinds;
 use ifo_engine::rules::{MAX_COMPILE_TIME, RuleBook, RuleSet, RuleSetError, compile_within};
@@ -131,7 +130,7 @@ impl LoadedRules {
             for rule in &rule_set.spec.rules {
                 let listed = rule.supersedes.iter().map(String::as_str);
                 for other in listed.filter(|it| *it != "*" && !known.contains(it)) {
-                    let similar = nearest(other, known.iter().copied());
+                    let similar = nearest_value(other, known.iter().copied());
                     let hint = similar.map(|it| format!(" (hint: the most similar is {it})"));
                     let (operation, hint) = (&rule.operation, hint.unwrap_or_default());
                     let why = format!(

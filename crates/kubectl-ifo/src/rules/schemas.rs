@@ -235,7 +235,7 @@ mod tests {
             ("status.byName.[].siz", missing("size")),
             ("status.byName.[*]", text(&[])),
             ("status.raw.anything.at.all", FieldType::Any),
-            ("status.raw.a.c", missing("b")),
+            ("status.raw.a.c", missing("")),
             ("status.port", FieldType::Any),
             ("status.port.x", missing("")),
             ("status.ratio", FieldType::Any),

@@ -1,7 +1,6 @@
 //! Finds the type of a field in the schema of a resource, or that the schema has no such field.
 
-use crate::filters::suggestion::nearest;
-use ifo_cel::{FieldType, ObjectSchema, PathStep};
+use ifo_cel::{FieldType, ObjectSchema, PathStep, nearest_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
@@ -125,6 +124,6 @@ fn missing(name: &str, schema: &Value) -> FieldType {
     let fields = schema["properties"].as_object().into_iter().flatten();
     let names = fields.map(|(name, _)| name.as_str());
     FieldType::Missing {
-        nearest: nearest(name, names).map(str::to_owned),
+        nearest: nearest_value(name, names).map(str::to_owned),
     }
 }
