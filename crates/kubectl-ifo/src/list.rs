@@ -5,7 +5,6 @@ mod list_watch;
 use super::work_groups::{self, Row};
 use crate::clock;
 use crate::cluster::connect::{Connect, needs_cluster};
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::{INSTALL_HINT, Problem};
 use crate::filters::filter::{Filters, StateArgs};
 use crate::filters::filter_check;
@@ -110,11 +109,11 @@ impl CommonArgs {
         format: Format,
     ) -> Result<(OperationSource, Vec<InFlightOperation>, TextStyle), Problem> {
         let server = self.connect.open().await?;
-        let kinds = Kinds::new(server.clone());
-        filters.resolve(&kinds).await;
+        filters.resolve(&server).await;
         let (source, operations) = OperationSource::open(server, filters.clone()).await?;
         filter_check::check_and_warn(filters, &source, &operations).await?;
-        let style = kinds.style(format, self.output.colors.paint()).await;
+        let paint = self.output.colors.paint();
+        let style = source.server.table_style(format, paint).await;
         Ok((source, operations, style))
     }
 }

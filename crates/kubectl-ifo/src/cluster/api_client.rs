@@ -5,6 +5,7 @@
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
 //! [`Problem`]: an error message for the user.
 
+use crate::cluster::discovered_kinds::ServedKinds;
 use crate::cluster::problem::Problem;
 use crate::operations::from_files::FileContents;
 use http_body_util::BodyExt as _;
@@ -16,6 +17,7 @@ use kube::core::{PartialObjectMeta, Status};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::OnceCell;
 
 /// Largest number of objects in a page of a list. kubectl uses pages of the same size. The limit
 /// keeps the memory for a page small.
@@ -47,6 +49,9 @@ pub(crate) struct ApiClient {
     /// Further headers of GET requests. Headers with an empty value are left out. Such headers tell
     /// `ifo-apiserver` which operations must not be missing, so that a list is complete for `wait`.
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// All kinds of the cluster, after they were first needed. The inner value is None if discovery
+    /// cannot be read, or if the cluster does not support aggregated discovery.
+    pub(super) kinds: Arc<OnceCell<Option<ServedKinds>>>,
 }
 
 /// The completeness of a list of operations. The error is the reason why operations may be missing.
@@ -82,6 +87,7 @@ impl ApiClient {
             timeout: None,
             from_files: None,
             headers: Vec::new(),
+            kinds: Arc::default(),
         }
     }
 

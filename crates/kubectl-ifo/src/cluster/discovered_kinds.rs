@@ -10,15 +10,14 @@
 //! only the preferred group. If the plugin did the same, it would hide operations on kinds in other
 //! groups.
 //!
-//! The plugin reads discovery when a kind is first needed. Two requests return all kinds
-//! (aggregated discovery, since Kubernetes 1.26).
+//! The plugin reads discovery when a kind is first needed, and [`ApiClient`] keeps the kinds. Two
+//! requests return all kinds (aggregated discovery, since Kubernetes 1.26).
 
 use crate::cluster::api_client::ApiClient;
 use crate::output::colors::Paint;
 use crate::output::columns::terminal_width;
 use crate::output::print::{Format, TextStyle};
 use ifo_api::Gvr;
-use ifo_cel::nearest_value;
 use ifo_client::list::escape;
 use ifo_client::offline_kinds::{KindName, group};
 use ifo_client::short_names::ShortNames;
@@ -28,18 +27,9 @@ use kube::core::discovery::v2::APIGroupDiscoveryList;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use tokio::sync::OnceCell;
-
-/// The kinds that a cluster serves, read from discovery when they are needed.
-pub(crate) struct Kinds {
-    server: ApiClient,
-    /// All kinds of the cluster. The inner value is None if discovery cannot be read, or if the
-    /// cluster does not support aggregated discovery (all kinds in two answers).
-    served: OnceCell<Option<ServedKinds>>,
-}
 
 /// The resources that a cluster serves.
-struct ServedKinds {
+pub(super) struct ServedKinds {
     resources: Vec<ServedResource>,
     short_names: Arc<ShortNames>,
 }
@@ -57,13 +47,11 @@ pub(crate) struct ServedResource {
 /// A kind that the user has typed. [`ChosenKind::resolve`] adds the matching kinds of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChosenKind {
-    text: String,
+    /// The kind as the user typed it.
+    pub(crate) text: String,
     name: KindName,
     /// The kinds of the cluster that have the typed name. None if discovery was not read.
     resources: Option<Vec<ServedResource>>,
-    /// The name in discovery that is most similar to the typed name. None if a kind has the typed
-    /// name, or if no name is similar.
-    nearest: Option<String>,
 }
 
 impl FromStr for ChosenKind {
@@ -76,7 +64,6 @@ impl FromStr for ChosenKind {
             text: text.to_owned(),
             name,
             resources: None,
-            nearest: None,
         })
     }
 }
@@ -89,16 +76,10 @@ impl fmt::Display for ChosenKind {
 
 impl ChosenKind {
     /// Looks up the typed name in discovery. If discovery is not available, changes nothing.
-    pub(crate) async fn resolve(&mut self, kinds: &Kinds) {
-        let Some(served) = kinds.discovered().await else {
-            return;
-        };
-        let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
-        self.resources = Some(matching.cloned().collect());
-        if !self.is_served() {
-            let names = served.resources.iter().flat_map(|it| &it.names);
-            let nearest = nearest_value(self.name.name(), names.map(String::as_str));
-            self.nearest = nearest.map(str::to_owned);
+    pub(crate) async fn resolve(&mut self, server: &ApiClient) {
+        if let Some(served) = server.discovered().await {
+            let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
+            self.resources = Some(matching.cloned().collect());
         }
     }
 
@@ -122,16 +103,6 @@ impl ChosenKind {
         self.resources.is_none()
     }
 
-    /// Returns the kind as the user typed it.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Returns the name in discovery that is most similar to the typed name, if no kind has it.
-    pub(crate) fn nearest(&self) -> Option<&str> {
-        self.nearest.as_deref()
-    }
-
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If
     /// discovery has no matching kind, compares the typed name itself with `kind`.
     pub(crate) fn matches_object(&self, kind: &str, api_version: &str) -> bool {
@@ -153,18 +124,10 @@ impl ChosenKind {
     }
 }
 
-impl Kinds {
-    /// Creates an empty cache for the kinds of `server`. Discovery is read later.
-    pub(crate) fn new(server: ApiClient) -> Self {
-        Self {
-            server,
-            served: OnceCell::new(),
-        }
-    }
-
+impl ApiClient {
     /// Returns the style of a table. A table of `-o wide` has no maximum width. Output without a
     /// maximum width shows complete kinds, so discovery is not read for it.
-    pub(crate) async fn style(&self, format: Format, paint: Paint) -> TextStyle {
+    pub(crate) async fn table_style(&self, format: Format, paint: Paint) -> TextStyle {
         let screen = terminal_width().filter(|_| format == Format::Table);
         let served = match screen {
             Some(_) => self.discovered().await,
@@ -186,21 +149,23 @@ impl Kinds {
         served.resources.iter().find(is_it).cloned()
     }
 
+    /// Returns the names of all kinds. Empty if discovery is not available.
+    pub(crate) async fn kind_names(&self) -> impl Iterator<Item = &str> {
+        let served = self.discovered().await.into_iter();
+        let names = served.flat_map(|it| &it.resources).flat_map(|it| &it.names);
+        names.map(String::as_str)
+    }
+
     /// Returns all kinds of the cluster, the kinds of the core group first. None if discovery is
     /// not available. Discovery is read only once.
     async fn discovered(&self) -> Option<&ServedKinds> {
-        self.served
-            .get_or_init(|| self.read_discovery())
-            .await
-            .as_ref()
+        let kinds = self.kinds.get_or_init(|| self.read_discovery());
+        kinds.await.as_ref()
     }
 
     async fn read_discovery(&self) -> Option<ServedKinds> {
-        let client = &self.server.client;
-        let core = self
-            .server
-            .within(client.list_core_api_versions_aggregated());
-        let groups = self.server.within(client.list_api_groups_aggregated());
+        let core = self.within(self.client.list_core_api_versions_aggregated());
+        let groups = self.within(self.client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let answers: [APIGroupDiscoveryList; 2] = [core.ok()?.ok()?, groups.ok()?.ok()?];
         let short_names = Arc::new(ShortNames::of_discovery(&answers));

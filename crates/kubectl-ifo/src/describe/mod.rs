@@ -16,7 +16,6 @@ use super::list::{self, FormatArgs};
 use crate::clock;
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::connect::Connect;
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
 use crate::filters::filter_check;
@@ -63,11 +62,10 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     let server = args.connect.open().await?;
     let (source, operations) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;
-    let kinds = Kinds::new(server.clone());
     let mut chosen: Vec<InFlightOperation> = Vec::new();
     let mut missing: Vec<Problem> = Vec::new();
     for name in &args.names {
-        match find(name, &kinds, &source, &operations).await {
+        match find(name, &source, &operations).await {
             Ok(found) => chosen.extend(found),
             Err(problem @ (Problem::NotFound(_) | Problem::Usage(_))) => missing.push(problem),
             Err(problem) => return Err(problem),
@@ -177,7 +175,6 @@ fn rule_for(rule_set: &Value, operation: &str) -> Result<Value, String> {
 /// serves.
 async fn find(
     argument: &str,
-    kinds: &Kinds,
     source: &OperationSource,
     operations: &[InFlightOperation],
 ) -> Result<Vec<InFlightOperation>, Problem> {
@@ -185,7 +182,7 @@ async fn find(
     let mut resource: Option<ResourceArgument> = None;
     if name.is_none() {
         let subject = resource.insert(argument.parse().map_err(Problem::Usage)?);
-        subject.resolve(kinds).await;
+        subject.resolve(&source.server).await;
     }
     let is_named = |it: &InFlightOperation| match &resource {
         None => name == Some(&*it.metadata.name),

@@ -3,7 +3,8 @@
 //! module [`filter_check`](crate::filters::filter_check) checks whether the values of the flags exist in the
 //! cluster.
 
-use crate::cluster::discovered_kinds::{ChosenKind, Kinds};
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::discovered_kinds::ChosenKind;
 use crate::cluster::problem::Problem;
 use crate::filters::label_selector::LabelSelector;
 use crate::operations::operation::{InFlightOperation, OperationFacts as _};
@@ -142,9 +143,9 @@ impl Filters {
     }
 
     /// Looks up the values of `--kind` in the discovery of the cluster.
-    pub(crate) async fn resolve(&mut self, kinds: &Kinds) {
+    pub(crate) async fn resolve(&mut self, server: &ApiClient) {
         for kind in &mut self.kind {
-            kind.resolve(kinds).await;
+            kind.resolve(server).await;
         }
     }
 

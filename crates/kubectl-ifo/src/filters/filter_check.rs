@@ -115,7 +115,7 @@ async fn check_value(
     };
     match exists {
         Ok(true) => Ok(None),
-        Ok(false) => Err(missing(value, rule_sets.ok())),
+        Ok(false) => Err(missing(value, rule_sets.ok(), source).await),
         Err(why) => Ok(Some(why)),
     }
 }
@@ -136,7 +136,11 @@ async fn find_object(source: &OperationSource, plural: &str, name: &str) -> Resu
 }
 
 /// Returns the error for a value that does not exist. It suggests the most similar name.
-fn missing(value: FilterValue<'_>, rule_sets: Option<&RuleSets>) -> Problem {
+async fn missing(
+    value: FilterValue<'_>,
+    rule_sets: Option<&RuleSets>,
+    source: &OperationSource,
+) -> Problem {
     let mut names: Vec<&str> = rule_sets
         .into_iter()
         .flat_map(|it| it.names(value))
@@ -149,8 +153,8 @@ fn missing(value: FilterValue<'_>, rule_sets: Option<&RuleSets>) -> Problem {
             ("operation or output format", name, see_rule_sets)
         }
         FilterValue::Kind(kind) => {
-            names.extend(kind.nearest());
-            ("kind", kind.text(), "api-resources")
+            names.extend(source.server.kind_names().await);
+            ("kind", &kind.text, "api-resources")
         }
         FilterValue::Node(name) => ("node", name, "get nodes"),
         FilterValue::Namespace(name) => ("namespace", name, "get namespaces"),

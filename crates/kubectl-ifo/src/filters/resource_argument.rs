@@ -2,7 +2,8 @@
 //! name. As in kubectl, the user can also type a plural or a short name, in upper or lower case. A
 //! group can follow, such as in `virtualmachines.kubevirt.io/web`.
 
-use crate::cluster::discovered_kinds::{ChosenKind, Kinds};
+use crate::cluster::api_client::ApiClient;
+use crate::cluster::discovered_kinds::ChosenKind;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
 use crate::filters::filter_check;
@@ -68,8 +69,8 @@ impl ResourceArgument {
     }
 
     /// Looks up the kind in the discovery of the cluster.
-    pub(crate) async fn resolve(&mut self, kinds: &Kinds) {
-        self.kind.resolve(kinds).await;
+    pub(crate) async fn resolve(&mut self, server: &ApiClient) {
+        self.kind.resolve(server).await;
     }
 
     /// Returns an error if the kind does not exist. Returns no error if this cannot be checked.

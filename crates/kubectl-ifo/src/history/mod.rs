@@ -9,7 +9,6 @@ use super::list::{FormatArgs, WorkArgs, objects, print_incomplete};
 use super::work_groups::{self, PieceOfWork, Row};
 use crate::clock;
 use crate::cluster::connect::Connect;
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::{Filters, one_of};
 use crate::filters::filter_check;
@@ -100,8 +99,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     let from_filters = filters.take_format()?;
     let format = args.format.format.or(from_filters).unwrap_or_default();
     let server = args.connect.open().await?;
-    let kinds = Kinds::new(server.clone());
-    filters.resolve(&kinds).await;
+    filters.resolve(&server).await;
     // Reads all operations in flight in the namespace, even if the other filters exclude them. A
     // piece of work with a member in flight is not over, so the table leaves out the piece.
     let in_flight = Filters::default().with_namespace(namespace);
@@ -133,7 +131,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         SortBy::NEED.sort(&mut pieces);
         let rows = pieces.into_iter().flat_map(|it| it.rows(args.work.expand));
         let rows: Vec<Row> = rows.collect();
-        let style = kinds.style(format, args.colors.paint()).await;
+        let paint = args.colors.paint();
+        let style = source.server.table_style(format, paint).await;
         if rows.is_empty() {
             print_error_line("No completed operations match the filters.");
         } else {

@@ -10,7 +10,6 @@ use super::list::{FormatArgs, WorkArgs};
 use super::work_groups::{self, Row};
 use crate::clock;
 use crate::cluster::connect::{Connect, needs_cluster};
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::{Filters, node_name};
 use crate::filters::filter_check;
@@ -116,8 +115,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let format = args.format.format.unwrap_or_default();
     if format == Format::Table {
         let rows = work_groups::rows(&operations, args.work.expand, |it| SortBy::NEED.sort(it));
-        let kinds = Kinds::new(server.clone());
-        let style = kinds.style(Format::Table, args.colors.paint()).await;
+        let style = server.table_style(Format::Table, args.colors.paint()).await;
         let named = first_names(reasons.iter().map(String::as_str), MAX_REASONS);
         let verdict = format!("Safe to drain {}: {answer}{named}", args.node);
         print(one_line(&verdict) + "\n")?;

@@ -10,7 +10,6 @@ mod tests;
 
 use super::list::{CommonArgs, names};
 use crate::clock;
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
 use crate::filters::filter_check;
@@ -52,11 +51,10 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     let sort = args.common.output.sort_by.clone().unwrap_or_default();
     let server = args.common.connect.open().await?;
-    let kinds = Kinds::new(server.clone());
-    filters.resolve(&kinds).await;
+    filters.resolve(&server).await;
     let mut resource = args.resource.clone();
     if let Some(resource) = &mut resource {
-        resource.resolve(&kinds).await;
+        resource.resolve(&server).await;
     }
     // An operation that the filters exclude can connect other objects in the tree. So the command
     // requests these operations, too, and applies the filters when it builds the tree. With
@@ -76,14 +74,15 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         None => filters.empty_result_message().to_owned(),
         Some(resource) => format!("Nothing is in flight for {resource}."),
     };
+    let paint = args.common.output.colors.paint();
     let view = TreeView {
         resource,
         filters,
         sort,
         format,
-        style: kinds.style(format, args.common.output.colors.paint()).await,
+        style: server.table_style(format, paint).await,
         empty_message,
-        lookup: OwnerLookup::new(server, kinds),
+        lookup: OwnerLookup::new(server),
     };
     reprint::run(&source, operations, format, &args.common.output, view).await
 }

@@ -7,7 +7,6 @@
 
 use super::graph::OwnerGraph;
 use crate::cluster::api_client::ApiClient;
-use crate::cluster::discovered_kinds::Kinds;
 use crate::operations::operation::InFlightOperation;
 use futures::StreamExt as _;
 use ifo_api::Text;
@@ -33,7 +32,6 @@ const MAX_OWNERS: usize = 1000;
 /// Looks up owners, and keeps the owners that were found.
 pub(super) struct OwnerLookup {
     server: ApiClient,
-    kinds: Kinds,
     /// The UIDs of the owners that were looked up, successfully or not.
     requested: HashSet<Text>,
     /// The owners that were found, with their own owner references.
@@ -41,11 +39,9 @@ pub(super) struct OwnerLookup {
 }
 
 impl OwnerLookup {
-    /// Creates a lookup. `kinds` must be for the same cluster as `server`.
-    pub(super) fn new(server: ApiClient, kinds: Kinds) -> Self {
+    pub(super) fn new(server: ApiClient) -> Self {
         Self {
             server,
-            kinds,
             requested: HashSet::new(),
             known: Vec::new(),
         }
@@ -80,8 +76,8 @@ impl OwnerLookup {
     /// Reads the owner references of an owner. Returns None if the owner cannot be read, or if the
     /// UIDs differ: the owner was deleted, and a new object has the same name.
     async fn read(&self, owner: SubjectReference) -> Option<SubjectReference> {
-        let kinds = &self.kinds;
-        let resource = kinds.resource(&owner.api_version, &owner.kind).await?;
+        let (api_version, kind) = (&owner.api_version, &owner.kind);
+        let resource = self.server.resource(api_version, kind).await?;
         let namespace = owner.namespace.as_deref();
         let path = resource.path(namespace, &owner.name);
         let found: PartialObjectMeta = self.server.get(&path).await.ok()?;
@@ -130,7 +126,7 @@ mod tests {
         let operations: Vec<_> = (0..MAX_OWNERS + 2)
             .map(|number| owned(number).edit(|it| it.spec.subject.name = number.to_string().into()))
             .collect();
-        let mut lookup = OwnerLookup::new(server.clone(), Kinds::new(server));
+        let mut lookup = OwnerLookup::new(server);
         lookup.look_up_for(&operations, |_| true).await;
         // The answer for one owner is no object.
         assert_eq!(lookup.known.len(), MAX_OWNERS - 1);

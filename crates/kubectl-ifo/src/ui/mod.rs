@@ -16,7 +16,6 @@ mod page;
 mod server;
 
 use crate::cluster::connect::Connect;
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::{Filters, StateArgs};
 use crate::filters::filter_check;
@@ -96,7 +95,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
         )));
     }
     let mut server = args.connect.open().await?;
-    filters.resolve(&Kinds::new(server.clone())).await;
+    filters.resolve(&server).await;
     let (source, listed) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &listed).await?;
     drop(listed);

@@ -13,7 +13,6 @@ use super::check::{check_rule_sets, must_work};
 use super::wait_state::{Step, WaitEnd, WaitGoal, WaitState};
 use crate::clock;
 use crate::cluster::api_client::{ApiClient, ListCompleteness};
-use crate::cluster::discovered_kinds::Kinds;
 use crate::cluster::problem::Problem;
 use crate::cluster::rule_sets::{ListedRuleSet, RuleSets};
 use crate::filters::filter::{FilterValue, Filters};
@@ -83,7 +82,7 @@ impl<'a> OperationWait<'a> {
     /// for [`MAX_UNKNOWN_TIME`]. A single check or an error ends the wait earlier.
     pub(super) async fn run(&mut self) -> Step<Infallible> {
         let mut server = self.args.connect.open().await?;
-        self.filters.resolve(&Kinds::new(server.clone())).await;
+        self.filters.resolve(&server).await;
         // The last time at which all requests and watches worked.
         let mut worked = Instant::now();
         loop {
