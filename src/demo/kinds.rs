@@ -4,7 +4,10 @@ use aggregated_apiserver::serve::ResourceInfo;
 use ifo_api::{GROUP, Gvr, Resolution, VERSION, ruleset};
 use ifo_client::manifest::Object;
 use ifo_client::offline_kinds::{self, KnownKinds, group, group_and_version};
-use ifo_client::short_names::{NamedResource, ShortNames};
+use ifo_client::served_resource::ServedResource;
+use ifo_client::short_names::ShortNames;
+use kube::api::ApiResource;
+use kube::core::GroupVersionKind;
 use std::collections::{BTreeMap, HashSet};
 
 /// The kind of rule sets.
@@ -117,11 +120,14 @@ impl Kinds {
 
 /// Returns the short names of the kinds.
 pub fn short_names(kinds: &[ResourceInfo]) -> ShortNames {
-    let named = kinds.iter().map(|kind| NamedResource {
-        group: kind.group,
-        kind: kind.kind,
-        plural: kind.plural,
-        short_names: kind.short_names.to_vec(),
+    let served = kinds.iter().map(|kind| {
+        let gvk = GroupVersionKind::gvk(kind.group, kind.version, kind.kind);
+        ServedResource {
+            api: ApiResource::from_gvk_with_plural(&gvk, kind.plural),
+            namespaced: kind.namespaced,
+            singular: None,
+            short_names: kind.short_names.iter().map(ToString::to_string).collect(),
+        }
     });
-    ShortNames::new(&named.collect::<Vec<_>>())
+    ShortNames::new(&served.collect::<Vec<_>>())
 }

@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod offline_kinds;
 pub mod proxy;
 pub mod recorded_watch;
+pub mod served_resource;
 pub mod short_names;
 mod similar_group;
 

@@ -2,22 +2,9 @@
 //! `VirtualMachineInstance/web`, and kubectl accepts this text as an argument.
 
 use crate::offline_kinds::group;
+use crate::served_resource::ServedResource;
 use kube::Client;
-use kube::core::discovery::v2::APIGroupDiscoveryList;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-/// A resource and its names in discovery.
-#[derive(Clone, Debug)]
-pub struct NamedResource<'a> {
-    /// The API group. Empty for the core group.
-    pub group: &'a str,
-    /// The kind of the objects.
-    pub kind: &'a str,
-    /// The plural name, which paths contain.
-    pub plural: &'a str,
-    /// The short names, the preferred one first.
-    pub short_names: Vec<&'a str>,
-}
 
 /// The plural and the short name of each kind.
 ///
@@ -42,52 +29,31 @@ impl ShortNames {
     pub async fn discover(client: &Client) -> Result<Self, kube::Error> {
         let groups = client.list_api_groups_aggregated().await?;
         let core = client.list_core_api_versions_aggregated().await?;
-        Ok(Self::of_discovery(&[core, groups]))
-    }
-
-    /// Takes the short names from answers of aggregated discovery.
-    pub fn of_discovery(answers: &[APIGroupDiscoveryList]) -> Self {
-        let mut resources = Vec::new();
-        for group in answers.iter().flat_map(|answer| &answer.items) {
-            let name = group.metadata.as_ref().and_then(|it| it.name.as_deref());
-            for resource in group.versions.iter().flat_map(|it| &it.resources) {
-                let kind = resource.response_kind.as_ref();
-                resources.push(NamedResource {
-                    group: name.unwrap_or_default(),
-                    kind: kind.and_then(|it| it.kind.as_deref()).unwrap_or_default(),
-                    plural: resource.resource.as_deref().unwrap_or_default(),
-                    short_names: resource.short_names.iter().map(String::as_str).collect(),
-                });
-            }
-        }
-        Self::new(&resources)
+        Ok(Self::new(&ServedResource::all_in([core, groups])))
     }
 
     /// Takes the short names of `resources`. A resource may occur several times, once for each of
     /// its versions.
-    pub fn new(resources: &[NamedResource<'_>]) -> Self {
+    pub fn new(resources: &[ServedResource]) -> Self {
         let mut owners: HashMap<String, BTreeSet<(&str, &str)>> = HashMap::new();
         for it in resources {
-            let short_names = it.short_names.iter().map(|name| (*name).to_owned());
-            // The singular name is the kind in lower case.
-            let names = short_names.chain([it.plural.to_owned(), it.kind.to_lowercase()]);
-            for name in names {
-                owners
-                    .entry(name)
-                    .or_default()
-                    .insert((it.group, it.plural));
+            for name in it.names() {
+                let own = (it.api.group.as_str(), it.api.plural.as_str());
+                owners.entry(name).or_default().insert(own);
             }
         }
         let mut by_kind: HashMap<String, BTreeMap<String, ResourceNames>> = HashMap::new();
-        for it in resources {
-            let capitals = it.kind.chars().filter(char::is_ascii_uppercase).count();
-            let mut names = it.short_names.iter();
-            let name = names.find(|name| capitals > 1 && owners[**name].len() == 1);
-            let short_name = name.map(|name| (*name).to_owned());
-            let groups = by_kind.entry(it.kind.to_owned()).or_default();
-            let known = groups.entry(it.group.to_owned()).or_default();
-            it.plural.clone_into(&mut known.plural);
-            known.short_name = known.short_name.take().or(short_name);
+        for ServedResource {
+            api, short_names, ..
+        } in resources
+        {
+            let capitals = api.kind.chars().filter(char::is_ascii_uppercase).count();
+            let is_unique = |name: &&String| owners.get(*name).is_some_and(|it| it.len() == 1);
+            let short_name = short_names.iter().find(is_unique).filter(|_| capitals > 1);
+            let groups = by_kind.entry(api.kind.clone()).or_default();
+            let known = groups.entry(api.group.clone()).or_default();
+            known.plural.clone_from(&api.plural);
+            known.short_name = known.short_name.take().or(short_name.cloned());
         }
         Self { by_kind }
     }
@@ -139,7 +105,8 @@ mod tests {
             "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2",
             "metadata": {}, "items": groups,
         });
-        ShortNames::of_discovery(&[serde_json::from_value(answer).unwrap()])
+        let answer = serde_json::from_value(answer).unwrap();
+        ShortNames::new(&ServedResource::all_in([answer]))
     }
 
     #[test]

@@ -7,10 +7,13 @@ use crate::operations::operation_source::AnyOperation;
 use ifo_api::Text;
 use ifo_api::live::{Phase, SubjectReference};
 use ifo_api::metadata::{Condition, Time, UnknownFields};
-use ifo_client::short_names::{NamedResource, ShortNames};
+use ifo_client::served_resource::ServedResource;
+use ifo_client::short_names::ShortNames;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::ApiResource;
 use kube::client::Body;
+use kube::core::GroupVersionKind;
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -211,13 +214,13 @@ pub(super) fn short_names() -> Arc<ShortNames> {
         ("DataVolume", "dv"),
         ("ClusterServiceVersion", "csv"),
     ];
-    let named = all.map(|(kind, short_name)| NamedResource {
-        group: "example.io",
-        kind,
-        plural: "",
-        short_names: vec![short_name],
+    let served = all.map(|(kind, short_name)| ServedResource {
+        api: ApiResource::from_gvk(&GroupVersionKind::gvk("example.io", "v1", kind)),
+        namespaced: true,
+        singular: None,
+        short_names: vec![short_name.to_owned()],
     });
-    Arc::new(ShortNames::new(&named))
+    Arc::new(ShortNames::new(&served))
 }
 
 /// Returns operations in different states, on different objects.

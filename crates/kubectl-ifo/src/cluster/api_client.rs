@@ -5,12 +5,12 @@
 //! `--request-timeout` sets a time limit for each answer. The result is the answer, or a
 //! [`Problem`]: an error message for the user.
 
-use crate::cluster::discovered_kinds::ServedKinds;
 use crate::cluster::problem::Problem;
 use crate::operations::from_files::FileContents;
 use http_body_util::BodyExt as _;
 use ifo_api::completeness::{COMPLETE_HEADER, INCOMPLETE_HEADER, Incomplete};
 use ifo_client::list::{ListItems, query};
+use ifo_client::served_resource::ServedResource;
 use kube::Client;
 use kube::client::Body;
 use kube::core::{PartialObjectMeta, Status};
@@ -51,7 +51,7 @@ pub(crate) struct ApiClient {
     pub(crate) headers: Vec<(&'static str, String)>,
     /// All kinds of the cluster, after they were first needed. The inner value is None if discovery
     /// cannot be read, or if the cluster does not support aggregated discovery.
-    pub(super) kinds: Arc<OnceCell<Option<ServedKinds>>>,
+    pub(super) kinds: Arc<OnceCell<Option<Vec<ServedResource>>>>,
 }
 
 /// The completeness of a list of operations. The error is the reason why operations may be missing.

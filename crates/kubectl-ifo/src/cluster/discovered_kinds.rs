@@ -18,31 +18,14 @@ use crate::output::colors::Paint;
 use crate::output::columns::terminal_width;
 use crate::output::print::{Format, TextStyle};
 use ifo_api::Gvr;
-use ifo_client::list::escape;
 use ifo_client::offline_kinds::{KindName, group};
+use ifo_client::served_resource::ServedResource;
 use ifo_client::short_names::ShortNames;
-use kube::api::{ApiResource, DynamicObject, Resource as _};
-use kube::core::GroupVersionKind;
+use kube::api::ApiResource;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-
-/// The resources that a cluster serves.
-pub(super) struct ServedKinds {
-    resources: Vec<ServedResource>,
-    short_names: Arc<ShortNames>,
-}
-
-/// A resource that a cluster serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServedResource {
-    api: ApiResource,
-    /// True if the resource is namespaced.
-    namespaced: bool,
-    /// The kind, plural, singular and short names, in lower case.
-    names: Vec<String>,
-}
 
 /// A kind that the user has typed. [`ChosenKind::resolve`] adds the matching kinds of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,7 +61,7 @@ impl ChosenKind {
     /// Looks up the typed name in discovery. If discovery is not available, changes nothing.
     pub(crate) async fn resolve(&mut self, server: &ApiClient) {
         if let Some(served) = server.discovered().await {
-            let matching = served.resources.iter().filter(|it| it.has_name(&self.name));
+            let matching = served.iter().filter(|it| it.has_name(&self.name));
             self.resources = Some(matching.cloned().collect());
         }
     }
@@ -137,7 +120,7 @@ impl ApiClient {
             screen,
             wide: format == Format::Wide,
             paint,
-            short_names: served.map(|it| it.short_names.clone()).unwrap_or_default(),
+            short_names: Arc::new(served.map(ShortNames::new).unwrap_or_default()),
         }
     }
 
@@ -145,77 +128,30 @@ impl ApiClient {
     /// kind.
     pub(crate) async fn resource(&self, api_version: &str, kind: &str) -> Option<ServedResource> {
         let is_it = |it: &&ServedResource| it.api.kind == kind && it.api.api_version == api_version;
-        let served = self.discovered().await?;
-        served.resources.iter().find(is_it).cloned()
+        self.discovered().await?.iter().find(is_it).cloned()
     }
 
     /// Returns the names of all kinds. Empty if discovery is not available.
-    pub(crate) async fn kind_names(&self) -> impl Iterator<Item = &str> {
-        let served = self.discovered().await.into_iter();
-        let names = served.flat_map(|it| &it.resources).flat_map(|it| &it.names);
-        names.map(String::as_str)
+    pub(crate) async fn kind_names(&self) -> Vec<String> {
+        let served = self.discovered().await.unwrap_or_default();
+        served.iter().flat_map(ServedResource::names).collect()
     }
 
     /// Returns all kinds of the cluster, the kinds of the core group first. None if discovery is
     /// not available. Discovery is read only once.
-    async fn discovered(&self) -> Option<&ServedKinds> {
+    async fn discovered(&self) -> Option<&[ServedResource]> {
         let kinds = self.kinds.get_or_init(|| self.read_discovery());
-        kinds.await.as_ref()
+        kinds.await.as_deref()
     }
 
-    async fn read_discovery(&self) -> Option<ServedKinds> {
+    async fn read_discovery(&self) -> Option<Vec<ServedResource>> {
         let core = self.within(self.client.list_core_api_versions_aggregated());
         let groups = self.within(self.client.list_api_groups_aggregated());
         let (core, groups) = tokio::join!(core, groups);
         let answers: [APIGroupDiscoveryList; 2] = [core.ok()?.ok()?, groups.ok()?.ok()?];
-        let short_names = Arc::new(ShortNames::of_discovery(&answers));
-        let resources: Vec<ServedResource> = answers.into_iter().flat_map(resources_in).collect();
         // The answer of a kube-apiserver before 1.26 has another form, which contains no items.
-        (!resources.is_empty()).then_some(ServedKinds {
-            resources,
-            short_names,
-        })
+        Some(ServedResource::all_in(answers)).filter(|it| !it.is_empty())
     }
-}
-
-impl ServedResource {
-    fn has_name(&self, name: &KindName) -> bool {
-        let named = self.names.iter().any(|own| own == name.name());
-        named && name.allows(&self.api.group, &self.api.version)
-    }
-
-    /// Returns the path of an object. The namespace is used only if the resource is namespaced.
-    pub(crate) fn path(&self, namespace: Option<&str>, name: &str) -> String {
-        let within = namespace.filter(|_| self.namespaced);
-        let list = DynamicObject::url_path(&self.api, within);
-        format!("{list}/{}", escape(name))
-    }
-}
-
-fn resources_in(list: APIGroupDiscoveryList) -> Vec<ServedResource> {
-    let mut resources = Vec::new();
-    for group in list.items {
-        let name = group.metadata.and_then(|it| it.name).unwrap_or_default();
-        for version in group.versions {
-            let version_name = version.version.unwrap_or_default();
-            for resource in version.resources {
-                let kind = resource.response_kind.and_then(|it| it.kind);
-                let (Some(kind), Some(plural)) = (kind, resource.resource) else {
-                    continue;
-                };
-                let gvk = GroupVersionKind::gvk(&name, &version_name, &kind);
-                let own = [kind, plural.clone()].into_iter();
-                let names = own.chain(resource.singular_resource);
-                let names = names.chain(resource.short_names);
-                resources.push(ServedResource {
-                    api: ApiResource::from_gvk_with_plural(&gvk, &plural),
-                    namespaced: resource.scope.as_deref() == Some("Namespaced"),
-                    names: names.map(|name| name.to_ascii_lowercase()).collect(),
-                });
-            }
-        }
-    }
-    resources
 }
 
 #[cfg(test)]

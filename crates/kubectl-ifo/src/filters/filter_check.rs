@@ -141,6 +141,7 @@ async fn missing(
     rule_sets: Option<&RuleSets>,
     source: &OperationSource,
 ) -> Problem {
+    let kinds: Vec<String>;
     let mut names: Vec<&str> = rule_sets
         .into_iter()
         .flat_map(|it| it.names(value))
@@ -153,7 +154,8 @@ async fn missing(
             ("operation or output format", name, see_rule_sets)
         }
         FilterValue::Kind(kind) => {
-            names.extend(source.server.kind_names().await);
+            kinds = source.server.kind_names().await;
+            names.extend(kinds.iter().map(String::as_str));
             ("kind", &kind.text, "api-resources")
         }
         FilterValue::Node(name) => ("node", name, "get nodes"),

@@ -2,12 +2,15 @@
 
 use super::*;
 use ifo_client::offline_kinds::plural;
+use kube::core::GroupVersionKind;
 
 fn resource(group: &str, kind: &str, short: &str) -> ServedResource {
+    let gvk = GroupVersionKind::gvk(group, "v1", kind);
     ServedResource {
-        api: ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind)),
+        api: ApiResource::from_gvk_with_plural(&gvk, &plural(kind)),
         namespaced: true,
-        names: [kind.to_lowercase(), plural(kind), short.to_owned()].to_vec(),
+        singular: None,
+        short_names: vec![short.to_owned()],
     }
 }
 
