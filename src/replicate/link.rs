@@ -135,8 +135,9 @@ impl Link {
         };
         let page = self.client.request_text(self.request(&path)?).await?;
         let list = ListItems::<&RawValue>::read(page.as_bytes())?;
+        let next = list.next();
         let objects: Result<_, LinkError> = list.items.into_iter().map(decode).collect();
-        Ok((objects?, list.next))
+        Ok((objects?, next))
     }
 
     /// Watches the changes after the resourceVersion `after`. The first item of the stream is no

@@ -1,17 +1,19 @@
 //! Decodes pages of Kubernetes lists, and encodes the paths and queries of requests.
 
 use ifo_api::VERSION;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::{Deserialize, Deserializer};
 
 /// The decoded body of a page.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, Deserialize)]
+#[serde(bound(deserialize = "T: Deserialize<'de>"))]
 pub struct ListItems<T> {
-    /// resourceVersion of the list. None if the response contains none.
-    pub version: Option<String>,
-    /// Continue token for the next page. None if this page is the last page.
-    pub next: Option<String>,
+    /// The resourceVersion of the list, and the continue token.
+    #[serde(default)]
+    pub metadata: ListMeta,
     /// Objects of the page.
+    #[serde(deserialize_with = "null_is_empty")]
     pub items: Vec<T>,
 }
 
@@ -20,27 +22,13 @@ impl<'a, T: Deserialize<'a>> ListItems<T> {
     /// To avoid this error, use `&RawValue` as `T`: each object stays JSON text, and the caller
     /// decodes each object separately.
     pub fn read(body: &'a [u8]) -> Result<Self, serde_json::Error> {
-        #[derive(Deserialize)]
-        #[serde(bound(deserialize = "T: Deserialize<'de>"))]
-        struct Wire<T> {
-            #[serde(default)]
-            metadata: PageMetadata,
-            #[serde(deserialize_with = "null_is_empty")]
-            items: Vec<T>,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct PageMetadata {
-            resource_version: Option<String>,
-            #[serde(rename = "continue")]
-            next: Option<String>,
-        }
-        let Wire { metadata, items } = serde_json::from_slice(body)?;
-        Ok(Self {
-            version: metadata.resource_version,
-            next: metadata.next.filter(|token| !token.is_empty()),
-            items,
-        })
+        serde_json::from_slice(body)
+    }
+
+    /// Returns the continue token for the next page. None if this page is the last page.
+    pub fn next(&self) -> Option<String> {
+        let token = self.metadata.continue_.clone();
+        token.filter(|token| !token.is_empty())
     }
 }
 
@@ -93,7 +81,7 @@ mod tests {
         }
         for body in [r#"{"items": null}"#, r#"{"metadata": {}, "items": []}"#] {
             let read = ListItems::<u8>::read(body.as_bytes()).unwrap();
-            assert_eq!((read.next, read.items), (None, Vec::new()), "{body}");
+            assert_eq!((read.next(), read.items), (None, Vec::new()), "{body}");
         }
         assert!(ListItems::<u8>::read(br#"{"items": [1, "a"]}"#).is_err());
     }

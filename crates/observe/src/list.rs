@@ -103,15 +103,16 @@ impl WatchTask {
         if !std::mem::replace(has_begun, true) {
             self.reset().await;
         }
-        for item in list.items {
+        for item in &list.items {
             let object = item.get().as_bytes();
             if object.len() > MAX_OBJECT {
                 return Err(InvalidData::TooLarge.into());
             }
             self.send(Raw::Applied(page.slice_ref(object))).await;
         }
-        let version = list.version.filter(|it| !it.is_empty());
-        Ok((version.ok_or(InvalidData::Endless)?, list.next))
+        let next = list.next();
+        let version = list.metadata.resource_version.filter(|it| !it.is_empty());
+        Ok((version.ok_or(InvalidData::Endless)?, next))
     }
 }
 
@@ -155,8 +156,8 @@ mod tests {
         ] {
             let page = Bytes::from(text);
             let list = decode(&page).unwrap();
-            assert_eq!(list.version.as_deref(), Some("7"));
-            assert_eq!(list.next.as_deref(), Some("abc"));
+            assert_eq!(list.metadata.resource_version.as_deref(), Some("7"));
+            assert_eq!(list.next().as_deref(), Some("abc"));
             let items = list.items.iter().map(|item| item.get());
             assert!(items.eq([r#"{"a":"}]\\\"{"}"#, r#"{"b":{"c":[{}]}}"#]));
         }

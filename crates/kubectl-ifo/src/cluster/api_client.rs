@@ -162,8 +162,9 @@ impl ApiClient {
             completeness = completeness.and(answer.completeness);
             let page = ListItems::read(answer.text.as_bytes());
             let page = page.map_err(|error| unreadable(&uri, &error))?;
+            let next = page.next();
             found.extend(page.items);
-            match page.next {
+            match next {
                 Some(next) => token = next,
                 None => return Ok((found, completeness)),
             }
