@@ -11,7 +11,7 @@ mod watch;
 
 pub(crate) use crate::cluster::api_client::namespaces;
 pub(crate) use decode::{AnyOperation, encode};
-pub(crate) use follow::{OperationChange, OperationFollower, PROBE_INTERVAL};
+pub(crate) use follow::{OperationChange, OperationFollower};
 pub(crate) use ifo_client::list::{escape, list_path, query};
 pub(crate) use watch::{ObjectChange, changes, check_namespaces};
 

@@ -4,7 +4,7 @@
 use super::feeds::{Feed, FeedChanges, all_changes};
 use crate::clock;
 use crate::cluster::problem::Problem;
-use crate::operations::operation_source::{ObjectChange, OperationSource, PROBE_INTERVAL};
+use crate::operations::operation_source::{ObjectChange, OperationSource};
 use bytes::Bytes;
 use futures::StreamExt as _;
 use futures::stream::{self, Stream};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Time limit for the first lists of all objects.
 const LIST_TIMEOUT: Duration = Duration::from_mins(2);
@@ -166,24 +166,16 @@ impl PageState {
 
 /// Applies the changes of all feeds. Also asks the server whether it detects all operations. Does not
 /// return.
-pub(super) async fn follow(contents: &Mutex<PageContents>, mut changes: FeedChanges) {
+pub(super) async fn follow(contents: &Mutex<PageContents>, changes: FeedChanges) {
     let source = lock(contents).source.clone();
-    let objects = async {
-        while let Some((number, change)) = changes.next().await {
-            lock(contents).apply(number, change);
-        }
-    };
-    let probes = async {
-        loop {
-            sleep(PROBE_INTERVAL).await;
-            // If the server does not answer, the watches report this.
-            if let Ok(answer) = source.probe().await {
-                let mut contents = lock(contents);
-                contents.incomplete = answer;
-                contents.update_state();
-            }
-        }
-    };
+    let objects = changes.for_each(async |(number, change)| {
+        lock(contents).apply(number, change);
+    });
+    let probes = source.probes().for_each(async |incomplete| {
+        let mut contents = lock(contents);
+        contents.incomplete = incomplete;
+        contents.update_state();
+    });
     tokio::join!(objects, probes);
 }
 

@@ -8,9 +8,8 @@ use super::watch::{self, ObjectChange};
 use super::{AnyOperation, OperationSource};
 use crate::cluster::problem::Problem;
 use crate::operations::operation::{InFlightOperation, OperationFacts as _, OperationKey};
-use futures::StreamExt as _;
-use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::{BoxStream, SelectAll};
+use futures::stream::{self, BoxStream, SelectAll};
+use futures::{Stream, StreamExt as _};
 use ifo_api::completeness::Incomplete;
 use ifo_api::{VERSION, live};
 use kube::api::{ApiResource, DynamicObject};
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 /// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
 /// not report that a rule set has stopped working, and that operations can be missing since then.
-pub(crate) const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A change of an operation or of the watches.
 #[derive(Debug)]
@@ -57,7 +56,7 @@ pub(crate) struct OperationFollower<'a> {
     listed: BTreeSet<usize>,
     /// The operations in their last known state.
     pub(crate) known: BTreeMap<OperationKey, InFlightOperation>,
-    probe: BoxFuture<'a, Option<Incomplete>>,
+    probes: BoxStream<'a, Option<Incomplete>>,
     pending: VecDeque<OperationChange>,
 }
 
@@ -92,17 +91,19 @@ impl OperationSource {
             listed: BTreeSet::new(),
             namespaces: namespaces.iter().map(|it| it.map(str::to_owned)).collect(),
             known: listed.into_iter().map(|it| (it.key(), it)).collect(),
-            probe: self.next_probe(self.incomplete()).boxed(),
+            probes: self.probes().boxed(),
             pending: VecDeque::new(),
         })
     }
 
-    /// Waits for [`PROBE_INTERVAL`], and asks the server. If the server does not answer, returns
-    /// `last`, because the watch reports this.
-    async fn next_probe(&self, last: Option<Incomplete>) -> Option<Incomplete> {
-        tokio::time::sleep(PROBE_INTERVAL).await;
-        let answer = self.probe().await;
-        answer.unwrap_or(last)
+    /// Asks the server at each [`PROBE_INTERVAL`] why its list may be incomplete. If the server does
+    /// not answer, the stream has no item, because the watches report this.
+    pub(crate) fn probes(&self) -> impl Stream<Item = Option<Incomplete>> {
+        let answers = stream::repeat(()).then(|()| async {
+            tokio::time::sleep(PROBE_INTERVAL).await;
+            self.probe().await
+        });
+        answers.filter_map(async |answer| answer.ok())
     }
 }
 
@@ -122,8 +123,7 @@ impl OperationFollower<'_> {
             }
             tokio::select! {
                 Some((number, change)) = self.watches.next() => self.take(number, change),
-                incomplete = &mut self.probe => {
-                    self.probe = self.source.next_probe(incomplete.clone()).boxed();
+                Some(incomplete) = self.probes.next() => {
                     self.pending.push_back(OperationChange::Incomplete(incomplete));
                 }
             }
