@@ -23,7 +23,6 @@ use ifo_client::served_resource::ServedResource;
 use ifo_client::short_names::ShortNames;
 use kube::api::ApiResource;
 use kube::core::discovery::v2::APIGroupDiscoveryList;
-use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -48,12 +47,6 @@ impl FromStr for ChosenKind {
             name,
             resources: None,
         })
-    }
-}
-
-impl fmt::Display for ChosenKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
     }
 }
 

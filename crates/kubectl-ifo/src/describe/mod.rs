@@ -182,7 +182,7 @@ async fn find(
     let mut resource: Option<ResourceArgument> = None;
     if name.is_none() {
         let subject = resource.insert(argument.parse().map_err(Problem::Usage)?);
-        subject.resolve(&source.server).await;
+        subject.kind.resolve(&source.server).await;
     }
     let is_named = |it: &InFlightOperation| match &resource {
         None => name == Some(&*it.metadata.name),
@@ -200,7 +200,7 @@ async fn find(
     }
     let selector = match &resource {
         None => format!("metadata.name={}", name.unwrap_or_default()),
-        Some(resource) => format!("spec.subject.name={}", resource.name()),
+        Some(resource) => format!("spec.subject.name={}", resource.name),
     };
     let records = records(source, &selector).await;
     let unread = match &records {
@@ -222,7 +222,7 @@ async fn find(
         None => format!("operation {:?}", name.unwrap_or_default()),
         Some(resource) => {
             resource.check_kind(source, operations).await?;
-            format!("operation on {resource}")
+            format!("operation on {}", resource.text)
         }
     };
     let see = "see what there is: kubectl ifo list -A";

@@ -90,7 +90,7 @@ impl fmt::Display for FilterValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Component(value) => write!(f, "--component {value}"),
-            Self::Kind(value) => write!(f, "--kind {value}"),
+            Self::Kind(kind) => write!(f, "--kind {}", kind.text),
             Self::Operation(value) => write!(f, "--operation {value}"),
             Self::Node(value) => write!(f, "--node {value}"),
             Self::Namespace(value) => write!(f, "--namespace {value}"),

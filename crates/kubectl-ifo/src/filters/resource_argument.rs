@@ -2,7 +2,6 @@
 //! name. As in kubectl, the user can also type a plural or a short name, in upper or lower case. A
 //! group can follow, such as in `virtualmachines.kubevirt.io/web`.
 
-use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovered_kinds::ChosenKind;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
@@ -10,7 +9,6 @@ use crate::filters::filter_check;
 use crate::operations::operation::InFlightOperation;
 use crate::operations::operation_source::OperationSource;
 use ifo_api::live::SubjectReference;
-use std::fmt;
 use std::str::FromStr;
 
 /// A kind and a name from a command-line argument. Objects in several namespaces can have this kind
@@ -18,9 +16,10 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceArgument {
     /// The argument as the user typed it.
-    text: String,
-    kind: ChosenKind,
-    name: String,
+    pub(crate) text: String,
+    pub(crate) kind: ChosenKind,
+    /// The name of the object.
+    pub(crate) name: String,
     /// The item in `Kind/name/item`: the part of the object that an operation is about, such as a
     /// disk.
     pub(crate) item: Option<String>,
@@ -50,27 +49,11 @@ impl FromStr for ResourceArgument {
     }
 }
 
-impl fmt::Display for ResourceArgument {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 impl ResourceArgument {
-    /// Returns the name of the object.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-
     /// Returns true if the object has this kind and name.
     pub(crate) fn matches(&self, object: &SubjectReference) -> bool {
         let kind = &self.kind;
         *self.name == *object.name && kind.matches_object(&object.kind, &object.api_version)
-    }
-
-    /// Looks up the kind in the discovery of the cluster.
-    pub(crate) async fn resolve(&mut self, server: &ApiClient) {
-        self.kind.resolve(server).await;
     }
 
     /// Returns an error if the kind does not exist. Returns no error if this cannot be checked.

@@ -54,7 +54,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     filters.resolve(&server).await;
     let mut resource = args.resource.clone();
     if let Some(resource) = &mut resource {
-        resource.resolve(&server).await;
+        resource.kind.resolve(&server).await;
     }
     // An operation that the filters exclude can connect other objects in the tree. So the command
     // requests these operations, too, and applies the filters when it builds the tree. With
@@ -72,7 +72,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     }
     let empty_message = match &resource {
         None => filters.empty_result_message().to_owned(),
-        Some(resource) => format!("Nothing is in flight for {resource}."),
+        Some(resource) => format!("Nothing is in flight for {}.", resource.text),
     };
     let paint = args.common.output.colors.paint();
     let view = TreeView {
