@@ -89,7 +89,7 @@ impl WatchOutputText for SummaryView {
         }
         self.sort.sort(&mut operations);
         let groups = groups(&operations);
-        if self.format.is_data() {
+        if !self.format.is_table() {
             return encode(&data(&operations, &groups, incomplete), self.format);
         }
         Ok(text(&operations, &groups, clock::now(), &self.style))
@@ -147,7 +147,7 @@ fn data(
     let mut data = json!({
         "total": {"active": active, "completed": operations.len() - active},
         "oldest": oldest(operations).map(encode_operation),
-        "failing": list(OperationFacts::is_failing_or_failed),
+        "failing": list(|it| it.status.state == State::Failing),
         "blocked": list(|it| it.status.state == State::Blocked),
         "overdue": list(OperationFacts::is_overdue),
         "stalled": list(OperationFacts::is_stalled),

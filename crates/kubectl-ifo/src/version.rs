@@ -30,10 +30,11 @@ pub(super) struct VersionArgs {
 /// Prints the versions. If the version of the server cannot be read, the error is printed after the
 /// version of the plugin.
 pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
+    let read = async || read_server_version(&args.connect.open().await?).await;
     let server_version = if args.client {
         Ok(None)
     } else {
-        opened_server_version(&args.connect).await.map(Some)
+        read().await.map(Some)
     };
     let client_version = concat!("v", env!("CARGO_PKG_VERSION"));
     let known = server_version.as_ref().ok().and_then(Option::as_ref);
@@ -48,10 +49,6 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
         print_value(&versions, args.output)?;
     }
     server_version.map(|_| ExitCode::SUCCESS)
-}
-
-async fn opened_server_version(connect: &Connect) -> Result<String, Problem> {
-    read_server_version(&connect.open().await?).await
 }
 
 /// Reads the version of `ifo-apiserver` from its OpenAPI document. The kube-apiserver passes this

@@ -33,7 +33,7 @@ pub(crate) struct ChosenKind {
     pub(crate) text: String,
     name: KindName,
     /// The kinds of the cluster that have the typed name. None if discovery was not read.
-    resources: Option<Vec<ServedResource>>,
+    pub(crate) resources: Option<Vec<ServedResource>>,
 }
 
 impl FromStr for ChosenKind {
@@ -67,16 +67,6 @@ impl ChosenKind {
     /// Returns true if the cluster serves a kind of this name.
     pub(crate) fn is_served(&self) -> bool {
         !self.served().is_empty()
-    }
-
-    /// Returns true if the cluster certainly serves no kind of this name.
-    pub(crate) fn certainly_does_not_exist(&self) -> bool {
-        self.resources.as_ref().is_some_and(Vec::is_empty)
-    }
-
-    /// Returns true if the kinds of the cluster are unknown.
-    pub(crate) fn is_unresolved(&self) -> bool {
-        self.resources.is_none()
     }
 
     /// Returns true if an object with this `kind` and `api_version` is of the chosen kind. If

@@ -43,11 +43,6 @@ impl RuleSets {
         self.items.is_empty()
     }
 
-    /// Returns true if there is a rule set with this name.
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.items.iter().any(|it| it.name() == name)
-    }
-
     /// Returns true if a rule set can detect operations that this value selects.
     pub(crate) fn detect(&self, value: FilterValue<'_>) -> bool {
         self.items.iter().any(|it| it.detects(value))
@@ -97,8 +92,10 @@ impl RuleSets {
         let Some(wrong) = wrong.find(|it| !it.is_empty()) else {
             return self.unknown_label(filters);
         };
-        let is_vague =
-            |it: &&FilterValue<'_>| matches!(it, FilterValue::Kind(kind) if kind.is_unresolved());
+        let is_vague = |it: &&FilterValue<'_>| match it {
+            FilterValue::Kind(kind) => kind.resources.is_none(),
+            _ => false,
+        };
         let mut hint = "";
         if wrong.iter().any(is_vague) {
             hint = "; the kinds of the cluster are unknown, so give the full name of the kind";

@@ -108,7 +108,7 @@ async fn check_value(
         // rule set is installed, so no warning is needed here.
         (Component(_) | Operation(_), Ok(sets)) => Ok(sets.is_empty() || sets.detect(value)),
         (Kind(kind), sets) if kind.is_served() || sets.is_ok_and(|it| it.watch(kind)) => Ok(true),
-        (Kind(kind), _) if kind.certainly_does_not_exist() => Ok(false),
+        (Kind(kind), _) if kind.resources.is_some() => Ok(false),
         (Kind(_), _) => Err("the cluster does not list all kinds".to_owned()),
         (Node(name), _) => find_object(source, "nodes", name).await,
         (Namespace(name), _) => find_object(source, "namespaces", name).await,

@@ -125,14 +125,6 @@ pub(crate) trait OperationFacts {
         found.map(|(_, value)| &**value)
     }
 
-    /// Returns true if the operation is failing or has failed.
-    fn is_failing_or_failed(&self) -> bool {
-        matches!(
-            self.operation().status.state,
-            State::Failing | State::Failed
-        )
-    }
-
     /// Returns true if the operation is in flight and takes longer than usual.
     fn is_overdue(&self) -> bool {
         self.is_active() && self.operation().status.is_true("Overdue")

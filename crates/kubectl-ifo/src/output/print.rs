@@ -63,11 +63,6 @@ pub(crate) fn formats(
 }
 
 impl Format {
-    /// Returns true for JSON and YAML.
-    pub(crate) fn is_data(self) -> bool {
-        matches!(self, Self::Json | Self::Yaml)
-    }
-
     /// Returns true for the formats that print a table.
     pub(crate) fn is_table(self) -> bool {
         matches!(self, Self::Table | Self::Wide)

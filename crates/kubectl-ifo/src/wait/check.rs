@@ -60,7 +60,8 @@ pub(super) fn check_rule_sets(
 /// Returns an error with the reason if no rule set detects operations that match the filters, or if
 /// the server has not read such a rule set yet.
 fn check_detecting(rule_sets: &RuleSets, filters: &Filters, ignored: &[String]) -> Step {
-    if let Some(unknown) = ignored.iter().find(|it| !rule_sets.has(it)) {
+    let exists = |name: &&String| rule_sets.items.iter().any(|it| it.name() == *name);
+    if let Some(unknown) = ignored.iter().find(|it| !exists(it)) {
         let message = format!("there is no rule set {unknown:?}; see: kubectl get ors");
         return Err(Problem::Usage(message).into());
     }
