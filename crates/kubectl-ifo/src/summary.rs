@@ -8,13 +8,12 @@ use super::list::{CommonArgs, WorkArgs};
 use super::work_groups::{self, Row};
 use crate::clock;
 use crate::cluster::problem::Problem;
-use crate::filters::filter::Filters;
 use crate::operations::operation::{InFlightOperation, OperationFacts};
 use crate::operations::operation_source::encode as encode_operation;
 use crate::output::columns::Table;
 use crate::output::plain_text::one_line;
 use crate::output::print::{Format, TerminalText, TextStyle, encode, formats, table};
-use crate::output::reprint::{self, WatchOutputText};
+use crate::output::reprint;
 use crate::output::sort::SortBy;
 use ifo_api::completeness::Incomplete;
 use ifo_api::live::State;
@@ -52,48 +51,20 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
         ));
     }
     let (source, operations, style) = args.common.open(&mut filters, Format::Table).await?;
-    let view = SummaryView {
-        format,
-        style,
-        filters,
-        sort,
-        is_expanded: args.work.expand,
-    };
-    reprint::run(&source, operations, format, output, view).await
-}
-
-/// The form of the output.
-struct SummaryView {
-    format: Format,
-    style: TextStyle,
-    filters: Filters,
-    /// The order of the listed operations.
-    sort: SortBy,
-    /// True if the text counts operations instead of pieces of work.
-    is_expanded: bool,
-}
-
-impl WatchOutputText for SummaryView {
-    fn wants(&self, operation: &InFlightOperation) -> bool {
-        self.filters.shows(operation)
-    }
-
-    async fn text(
-        &mut self,
-        mut operations: Vec<InFlightOperation>,
-        incomplete: Option<&Incomplete>,
-    ) -> Result<TerminalText, Problem> {
-        if self.format.is_table() && !self.is_expanded {
+    let is_wanted = |it: &InFlightOperation| filters.shows(it);
+    let view = async |mut operations: Vec<InFlightOperation>, incomplete: Option<&Incomplete>| {
+        if format.is_table() && !args.work.expand {
             let pieces = work_groups::pieces_of_work(&operations);
             operations = pieces.into_iter().map(|it| it.line).collect();
         }
-        self.sort.sort(&mut operations);
+        sort.sort(&mut operations);
         let groups = groups(&operations);
-        if !self.format.is_table() {
-            return encode(&data(&operations, &groups, incomplete), self.format);
+        if !format.is_table() {
+            return encode(&data(&operations, &groups, incomplete), format);
         }
-        Ok(text(&operations, &groups, clock::now(), &self.style))
-    }
+        Ok(text(&operations, &groups, clock::now(), &style))
+    };
+    reprint::run(&source, operations, format, output, "", is_wanted, view).await
 }
 
 /// The number of operations in a group, by phase.

@@ -14,30 +14,23 @@ use tokio::time::{Instant, timeout_at};
 /// Time for which changes are collected before the output is printed or drawn again.
 const COALESCE_PERIOD: Duration = Duration::from_millis(50);
 
-/// An output of a command: a text that is computed from all matching operations.
-pub(crate) trait WatchOutputText {
-    /// Returns true if the text depends on this operation.
-    fn wants(&self, operation: &InFlightOperation) -> bool;
-    /// Returns the message that is printed to standard error in place of an empty text.
-    fn empty_message(&self) -> String {
-        String::new()
-    }
-    /// Returns the text. `incomplete` is the reason why operations may be missing, if one is known.
-    async fn text(
-        &mut self,
-        operations: Vec<InFlightOperation>,
-        incomplete: Option<&Incomplete>,
-    ) -> Result<TerminalText, Problem>;
-}
-
-/// Prints the text once. With `--watch`, prints it after each change, until the user interrupts the
+/// Prints a text once. With `--watch`, prints it after each change, until the user interrupts the
 /// command. A change that does not affect the text prints nothing.
+///
+/// `text` computes the text from the operations for which `is_wanted` returns true, and gets the
+/// reason why operations may be missing. `empty_message` is printed to standard error in place of an
+/// empty text.
 pub(crate) async fn run(
     source: &OperationSource,
     operations: Vec<InFlightOperation>,
     format: Format,
     output: &OutputArgs,
-    mut view: impl WatchOutputText,
+    empty_message: &str,
+    is_wanted: impl Fn(&InFlightOperation) -> bool,
+    mut text: impl AsyncFnMut(
+        Vec<InFlightOperation>,
+        Option<&Incomplete>,
+    ) -> Result<TerminalText, Problem>,
 ) -> Result<ExitCode, Problem> {
     let mut notes = WatchNotes::default();
     if !output.watch {
@@ -45,9 +38,9 @@ pub(crate) async fn run(
             sort.check(&operations)?;
         }
         let incomplete = source.incomplete();
-        let text = view.text(operations, incomplete.as_ref()).await?;
+        let text = text(operations, incomplete.as_ref()).await?;
         if text.is_empty() {
-            print_error_line(&view.empty_message());
+            print_error_line(empty_message);
         }
         print(text)?;
         notes.show_incomplete(incomplete);
@@ -56,9 +49,9 @@ pub(crate) async fn run(
     let (mut follower, mut printed) = (source.follow(operations)?, None);
     notes.show_incomplete(source.incomplete());
     loop {
-        let operations = follower.known.values().filter(|it| view.wants(it));
+        let operations = follower.known.values().filter(|it| is_wanted(it));
         let operations = operations.cloned().collect();
-        let text = view.text(operations, notes.incomplete.as_ref()).await?;
+        let text = text(operations, notes.incomplete.as_ref()).await?;
         if printed.as_ref() != Some(&text) {
             let separator = match format {
                 Format::Yaml => "---\n",
@@ -66,7 +59,7 @@ pub(crate) async fn run(
                 _ => "",
             };
             if text.is_empty() {
-                print_error_line(&view.empty_message());
+                print_error_line(empty_message);
             } else {
                 print(TerminalText::from(separator) + text.clone())?;
             }

@@ -16,9 +16,8 @@ use crate::filters::filter_check;
 use crate::filters::resource_argument::ResourceArgument;
 use crate::operations::operation::{InFlightOperation, OperationFacts as _};
 use crate::operations::operation_source::OperationSource;
-use crate::output::print::{Format, TerminalText, TextStyle, encode};
-use crate::output::reprint::{self, WatchOutputText};
-use crate::output::sort::SortBy;
+use crate::output::print::{Format, encode};
+use crate::output::reprint;
 use draw::draw;
 use graph::OwnerGraph;
 use ifo_api::completeness::Incomplete;
@@ -74,63 +73,39 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
         None => filters.empty_result_message().to_owned(),
         Some(resource) => format!("Nothing is in flight for {}.", resource.text),
     };
-    let paint = args.common.output.colors.paint();
-    let view = TreeView {
-        resource,
-        filters,
-        sort,
-        format,
-        style: server.table_style(format, paint).await,
-        empty_message,
-        lookup: OwnerLookup::new(server),
-    };
-    reprint::run(&source, operations, format, &args.common.output, view).await
-}
-
-/// The content and form of the output.
-struct TreeView {
-    resource: Option<ResourceArgument>,
-    filters: Filters,
-    sort: SortBy,
-    format: Format,
-    style: TextStyle,
-    lookup: OwnerLookup,
-    /// The message if there is no tree.
-    empty_message: String,
-}
-
-impl WatchOutputText for TreeView {
-    fn wants(&self, operation: &InFlightOperation) -> bool {
-        // With `--for`, the tree needs all operations. Even a completed or excluded operation can
-        // connect an object with its owner.
-        self.resource.is_some() || operation.is_active() || self.filters.all_phases
-    }
-
-    fn empty_message(&self) -> String {
-        self.empty_message.clone()
-    }
-
-    async fn text(
-        &mut self,
-        mut operations: Vec<InFlightOperation>,
-        incomplete: Option<&Incomplete>,
-    ) -> Result<TerminalText, Problem> {
-        self.sort.sort(&mut operations);
-        let filters = &self.filters;
-        let is_included = |it: &InFlightOperation| filters.shows(it);
-        self.lookup.look_up_for(&operations, is_included).await;
-        let graph = OwnerGraph::of(&operations, is_included, &self.lookup.known);
-        let forest = forest::forest(&graph, self.resource.as_ref());
-        match self.format {
+    let output = &args.common.output;
+    let style = server.table_style(format, output.colors.paint()).await;
+    // With `--for`, the tree needs all operations. Even a completed or excluded operation can
+    // connect an object with its owner.
+    let is_wanted =
+        |it: &InFlightOperation| resource.is_some() || it.is_active() || filters.all_phases;
+    let is_included = |it: &InFlightOperation| filters.shows(it);
+    let mut lookup = OwnerLookup::new(server);
+    let tree = async |mut operations: Vec<InFlightOperation>, incomplete: Option<&Incomplete>| {
+        sort.sort(&mut operations);
+        lookup.look_up_for(&operations, is_included).await;
+        let graph = OwnerGraph::of(&operations, is_included, &lookup.known);
+        let forest = forest::forest(&graph, resource.as_ref());
+        match format {
             Format::Json | Format::Yaml => {
                 let mut value = json!({"components": forest::json(&forest)});
                 if let Some(incomplete) = incomplete {
                     value["incomplete"] = json!(incomplete.to_string());
                 }
-                encode(&value, self.format)
+                encode(&value, format)
             }
             Format::Name => Ok(names(forest::operations(&forest))),
-            Format::Table | Format::Wide => Ok(draw(&forest, clock::now(), &self.style)),
+            Format::Table | Format::Wide => Ok(draw(&forest, clock::now(), &style)),
         }
-    }
+    };
+    reprint::run(
+        &source,
+        operations,
+        format,
+        output,
+        &empty_message,
+        is_wanted,
+        tree,
+    )
+    .await
 }
