@@ -17,7 +17,6 @@ use crate::output::print::{
 };
 use crate::output::sort::SortBy;
 use ifo_api::completeness::Incomplete;
-use jiff::Timestamp;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -192,19 +191,22 @@ async fn show(
         sort.check(&operations)?;
     }
     sort.sort(&mut operations);
-    let view = ListView {
-        format,
-        work,
-        sort,
-        style,
-    };
     if output.watch {
         report_missing(missing)?;
-        return list_watch::watch(&view, &source, operations, &filters).await;
+        return list_watch::watch(format, &style, &source, operations, &filters).await;
     }
-    print(view.format_all(&operations, clock::now(), filters.names.len() == 1)?)?;
-    if operations.is_empty() && format.is_table() {
+    if !format.is_table() {
+        print(objects(&operations, format, filters.names.len() == 1)?)?;
+    } else if operations.is_empty() {
         print_error_line(filters.empty_result_message());
+    } else {
+        let rows: Vec<Row> = match work {
+            Some(WorkArgs { expand }) => {
+                work_groups::rows(&operations, expand, |pieces| sort.sort(pieces))
+            }
+            None => operations.iter().map(Row::from).collect(),
+        };
+        print(Table::text(&rows, clock::now(), &style))?;
     }
     print_incomplete(source.incomplete().as_ref());
     report_missing(missing)?;
@@ -235,58 +237,6 @@ pub(super) fn incomplete_line(incomplete: &Incomplete) -> String {
         _ => "",
     };
     format!("note: {incomplete}{hint}")
-}
-
-/// The form in which operations are printed.
-struct ListView {
-    format: Format,
-    /// If this is set, a table has one row for each piece of work: operations whose rules yield the
-    /// same key (`spec.work`). Otherwise, it has one row for each operation.
-    work: Option<WorkArgs>,
-    /// The order of the rows.
-    sort: SortBy,
-    style: TextStyle,
-}
-
-impl ListView {
-    /// Formats all operations. If `single` is true and there is one operation, JSON and YAML output
-    /// is its object instead of a list.
-    fn format_all(
-        &self,
-        operations: &[InFlightOperation],
-        now: Timestamp,
-        single: bool,
-    ) -> Result<TerminalText, Problem> {
-        if !self.format.is_table() {
-            return objects(operations, self.format, single);
-        }
-        if operations.is_empty() {
-            return Ok(TerminalText::default());
-        }
-        let rows: Vec<Row> = match self.work {
-            Some(WorkArgs { expand }) => {
-                work_groups::rows(operations, expand, |pieces| self.sort.sort(pieces))
-            }
-            None => operations.iter().map(Row::from).collect(),
-        };
-        Ok(Table::text(&rows, now, &self.style))
-    }
-
-    /// Formats one row of a watch.
-    fn format_change(
-        &self,
-        table: &mut Table,
-        row: &Row,
-        now: Timestamp,
-    ) -> Result<TerminalText, Problem> {
-        let separator = match self.format {
-            Format::Table | Format::Wide => return Ok(table.further_row(row, now)),
-            Format::Yaml => "---\n",
-            Format::Name | Format::Json => "",
-        };
-        let object = objects(std::slice::from_ref(&row.operation), self.format, true)?;
-        Ok(TerminalText::from(separator) + object)
-    }
 }
 
 /// Formats `kind.group/name` of each operation in a line, as kubectl does with `-o name`.

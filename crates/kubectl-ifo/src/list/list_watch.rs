@@ -1,14 +1,14 @@
 //! `kubectl ifo list --watch`: prints a row or a document each time an operation changes, as kubectl
 //! does. Operations of one piece of work have rows of their own.
 
-use super::ListView;
+use super::objects;
 use crate::clock;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
 use crate::operations::operation::{InFlightOperation, OperationFacts, OperationKey};
 use crate::operations::operation_source::{OperationChange, OperationSource};
 use crate::output::columns::Table;
-use crate::output::print::print;
+use crate::output::print::{Format, TerminalText, TextStyle, print};
 use crate::output::reprint::WatchNotes;
 use crate::work_groups::Row;
 use ifo_api::live::{Phase, State};
@@ -21,18 +21,19 @@ use std::process::ExitCode;
 /// When an operation leaves the states in `filters`, this function prints the operation once more,
 /// with its new state.
 pub(super) async fn watch(
-    view: &ListView,
+    format: Format,
+    style: &TextStyle,
     source: &OperationSource,
     operations: Vec<InFlightOperation>,
     filters: &Filters,
 ) -> Result<ExitCode, Problem> {
     let rows: Vec<Row> = operations.iter().map(Row::from).collect();
-    let mut table = Table::new(&rows, clock::now(), &view.style);
-    if view.format.is_table() {
+    let mut table = Table::new(&rows, clock::now(), style);
+    if format.is_table() {
         print(table.header())?;
     }
     for row in &rows {
-        print(view.format_change(&mut table, row, clock::now())?)?;
+        print(format_row(format, &mut table, row)?)?;
     }
     let mut notes = WatchNotes::default();
     notes.show_incomplete(source.incomplete());
@@ -69,7 +70,17 @@ pub(super) async fn watch(
         } else if !was_in_selected_state {
             continue;
         }
-        let row = Row::from(&changed);
-        print(view.format_change(&mut table, &row, clock::now())?)?;
+        print(format_row(format, &mut table, &Row::from(&changed))?)?;
     }
+}
+
+/// Formats a row of the table, or the operation of the row in another format.
+fn format_row(format: Format, table: &mut Table, row: &Row) -> Result<TerminalText, Problem> {
+    let separator = match format {
+        Format::Table | Format::Wide => return Ok(table.further_row(row, clock::now())),
+        Format::Yaml => "---\n",
+        Format::Name | Format::Json => "",
+    };
+    let object = objects(std::slice::from_ref(&row.operation), format, true)?;
+    Ok(TerminalText::from(separator) + object)
 }

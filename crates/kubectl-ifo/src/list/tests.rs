@@ -3,23 +3,22 @@ use super::*;
 use crate::output::colors::Paint;
 use unicode_width::UnicodeWidthStr as _;
 
-fn view(format: Format, screen: Option<usize>, color: bool) -> ListView {
-    ListView {
-        format,
-        work: None,
-        sort: SortBy::default(),
-        style: TextStyle {
-            screen,
-            wide: format == Format::Wide,
-            paint: Paint { on: color },
-            short_names: short_names(),
-        },
+fn printed(format: Format, screen: Option<usize>, color: bool) -> TerminalText {
+    if !format.is_table() {
+        return objects(&mixed(), format, false).expect("the sample operations can be encoded");
     }
+    let style = TextStyle {
+        screen,
+        wide: format == Format::Wide,
+        paint: Paint { on: color },
+        short_names: short_names(),
+    };
+    table_in(&mixed(), &style)
 }
 
-fn printed(format: Format, screen: Option<usize>, color: bool) -> TerminalText {
-    let text = view(format, screen, color).format_all(&mixed(), now(), false);
-    text.expect("the sample operations can be encoded")
+fn table_in(operations: &[InFlightOperation], style: &TextStyle) -> TerminalText {
+    let rows: Vec<Row> = operations.iter().map(Row::from).collect();
+    Table::text(&rows, now(), style)
 }
 
 #[test]
@@ -61,10 +60,12 @@ fn long() -> Vec<InFlightOperation> {
 }
 
 fn table(operations: &[InFlightOperation], width: usize) -> String {
-    view(Format::Table, Some(width), false)
-        .format_all(operations, now(), false)
-        .expect("the sample operations can be encoded")
-        .to_string()
+    let style = TextStyle {
+        screen: Some(width),
+        short_names: short_names(),
+        ..TextStyle::default()
+    };
+    table_in(operations, &style).to_string()
 }
 
 #[test]
