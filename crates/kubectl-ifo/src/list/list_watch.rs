@@ -45,17 +45,12 @@ pub(super) async fn watch(
             OperationChange::Applied(operation) => *operation,
             // The operation was deleted while it was active. So this watch has not received its
             // outcome. All other fields keep their last known values.
-            OperationChange::Deleted {
-                mut operation,
-                was_active: true,
-            } => {
-                if operation.is_active() {
-                    operation.status.phase = Phase::Completed;
-                    operation.status.state = State::Ended;
-                }
+            OperationChange::Deleted(mut operation) if operation.is_active() => {
+                operation.status.phase = Phase::Completed;
+                operation.status.state = State::Ended;
                 *operation
             }
-            OperationChange::Deleted { operation, .. } => {
+            OperationChange::Deleted(operation) => {
                 in_selected_state.remove(&operation.key());
                 continue;
             }

@@ -107,7 +107,7 @@ impl WatchNotes {
                 }
             }
             OperationChange::Incomplete(newest) => self.show_incomplete(newest),
-            OperationChange::Applied(_) | OperationChange::Deleted { .. } => {}
+            OperationChange::Applied(_) | OperationChange::Deleted(_) => {}
         }
     }
 

@@ -116,7 +116,7 @@ impl Model {
                     self.operations.insert(key, *operation);
                 }
             }
-            OperationChange::Deleted { operation, .. } => self.delete(&operation.key()),
+            OperationChange::Deleted(operation) => self.delete(&operation.key()),
             OperationChange::Synced => self.lost = None,
             OperationChange::Incomplete(incomplete) => {
                 self.incomplete = incomplete.as_ref().map(incomplete_line);

@@ -3,7 +3,7 @@
 use super::model::{LoopAction, MAX_COMPLETED, Model};
 use super::view;
 use crate::cluster::problem::Problem;
-use crate::operations::operation::{InFlightOperation, OperationFacts as _};
+use crate::operations::operation::InFlightOperation;
 use crate::operations::operation_source::OperationChange;
 use crate::output::columns::OperationColumn;
 use crate::output::print::TextStyle;
@@ -80,10 +80,8 @@ impl TopFixture {
     }
 
     fn delete(&mut self, operation: InFlightOperation) {
-        self.model.change(OperationChange::Deleted {
-            was_active: operation.is_active(),
-            operation: Box::new(operation),
-        });
+        let change = OperationChange::Deleted(Box::new(operation));
+        self.model.change(change);
     }
 
     fn resize(&mut self, width: u16, height: u16) {

@@ -278,7 +278,7 @@ impl<'a> OperationWait<'a> {
             };
             match change? {
                 OperationChange::Applied(it) => self.state.applied(*it, Instant::now()),
-                OperationChange::Deleted { operation, .. } => self.ended(source, *operation).await,
+                OperationChange::Deleted(operation) => self.ended(source, *operation).await,
                 OperationChange::Synced | OperationChange::Incomplete(_) => {}
                 // The next list shows whether the problem is permanent.
                 OperationChange::Lost(problem) => {

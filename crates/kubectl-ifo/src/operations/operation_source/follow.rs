@@ -27,13 +27,9 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) enum OperationChange {
     /// An operation was added or has changed.
     Applied(Box<InFlightOperation>),
-    /// An operation was deleted.
-    Deleted {
-        /// The operation in its last known state.
-        operation: Box<InFlightOperation>,
-        /// True if the operation was active in the state that was known before the deletion.
-        was_active: bool,
-    },
+    /// An operation was deleted. This is its last known state. If it is active, its outcome is
+    /// unknown. If it is completed, the completion was an earlier change.
+    Deleted(Box<InFlightOperation>),
     /// All watches work. For each watch, the follower has returned the changes from its newest
     /// list.
     Synced,
@@ -175,10 +171,7 @@ impl OperationFollower<'_> {
         let is_own = |key: &OperationKey| namespace.is_none_or(|it| *key.0 == *it);
         let is_gone = |key: &OperationKey, _: &mut _| is_own(key) && !listed.contains_key(key);
         let gone = self.known.extract_if(.., is_gone);
-        let deleted = gone.map(|(_, operation)| OperationChange::Deleted {
-            was_active: operation.is_active(),
-            operation: Box::new(operation),
-        });
+        let deleted = gone.map(|(_, it)| OperationChange::Deleted(Box::new(it)));
         self.pending.extend(deleted);
         for (key, operation) in listed {
             let is_change = match self.known.insert(key, operation.clone()) {
@@ -197,10 +190,12 @@ impl OperationFollower<'_> {
     /// Removes an operation. An unknown operation is no change.
     fn delete(&mut self, operation: InFlightOperation) {
         if let Some(before) = self.known.remove(&operation.key()) {
-            self.pending.push_back(OperationChange::Deleted {
-                was_active: before.is_active(),
-                operation: Box::new(operation),
-            });
+            let operation = Box::new(operation);
+            if before.is_active() && !operation.is_active() {
+                let completed = OperationChange::Applied(operation.clone());
+                self.pending.push_back(completed);
+            }
+            self.pending.push_back(OperationChange::Deleted(operation));
         }
     }
 }

@@ -51,10 +51,9 @@ fn take(follower: &mut OperationFollower<'_>, change: ObjectChange) -> Vec<Strin
     follower.take(1, change);
     let texts = follower.pending.drain(..).map(|change| match change {
         OperationChange::Applied(it) => format!("{} {}", it.spec.subject.name, it.marked_state()),
-        OperationChange::Deleted {
-            operation,
-            was_active,
-        } => format!("{} deleted, {was_active}", operation.spec.subject.name),
+        OperationChange::Deleted(it) => {
+            format!("{} deleted {}", it.spec.subject.name, it.marked_state())
+        }
         change => format!("{change:?}"),
     });
     texts.collect()
@@ -76,15 +75,22 @@ async fn only_changes_since_the_list_of_the_caller_are_returned() {
     assert_eq!(changes, ["c Progressing"]);
     let end = |name, version| ObjectChange::Applied(dynamic(&completed(name, version)));
     assert_eq!(take(&mut watch, end("c", "4")), ["c Succeeded"]);
-    // The completion was already returned, so the operation was not active before the deletion.
+    // The completion was already returned.
     let delete = |object| ObjectChange::Deleted(dynamic(&object));
     let deleted = take(&mut watch, delete(completed("c", "4")));
-    assert_eq!(deleted, ["c deleted, false"]);
+    assert_eq!(deleted, ["c deleted Succeeded"]);
     assert!(take(&mut watch, delete(completed("c", "4"))).is_empty());
     // A completed operation that is new in a later list may have started and ended while the watch
     // was interrupted. So the operation is returned.
     let changes = relist(&mut watch, &[completed("b", "2"), completed("d", "5")]);
-    assert_eq!(changes, ["a deleted, true", "d Succeeded"]);
+    assert_eq!(changes, ["a deleted Progressing", "d Succeeded"]);
+    // The watch has missed the completion of this operation.
+    take(
+        &mut watch,
+        ObjectChange::Applied(dynamic(&active("e", "6"))),
+    );
+    let deleted = take(&mut watch, delete(completed("e", "7")));
+    assert_eq!(deleted, ["e Succeeded", "e deleted Succeeded"]);
     // The list of another namespace says nothing about this one.
     watch.take(0, ObjectChange::Listed(Vec::new()));
     let changes: Vec<_> = watch.pending.drain(..).collect();
