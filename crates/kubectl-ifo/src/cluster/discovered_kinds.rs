@@ -104,6 +104,7 @@ impl ApiClient {
             wide: format == Format::Wide,
             paint,
             short_names: Arc::new(served.map(ShortNames::new).unwrap_or_default()),
+            ..TextStyle::default()
         }
     }
 

@@ -68,11 +68,12 @@ pub(crate) fn describe<'a>(
         fields(text, name, value);
     }
     let style = TextStyle {
+        columns: RELATED_COLUMNS,
         paint,
         ..TextStyle::default()
     };
     let related = related(operation, all);
-    let table = Table::of_columns(RELATED_COLUMNS, &related, now, &style);
+    let table = Table::text(&related, now, &style);
     section(text, "Related", Ok(table));
     let events = facts.events.as_ref().map_err(String::as_str);
     let events = events.map(|it| events::table(it, now));

@@ -132,12 +132,12 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         let rows = pieces.into_iter().flat_map(|it| it.rows(args.work.expand));
         let rows: Vec<Row> = rows.collect();
         let paint = args.colors.paint();
-        let style = source.server.table_style(format, paint).await;
+        let mut style = source.server.table_style(format, paint).await;
         if rows.is_empty() {
             print_error_line("No completed operations match the filters.");
         } else {
-            let columns = if style.wide { WIDE } else { COLUMNS };
-            print(Table::of_columns(columns, &rows, clock::now(), &style))?;
+            style.columns = if style.wide { WIDE } else { COLUMNS };
+            print(Table::text(&rows, clock::now(), &style))?;
         }
     } else {
         operations.retain(allows);

@@ -12,6 +12,7 @@ fn printed(format: Format, screen: Option<usize>, color: bool) -> TerminalText {
         wide: format == Format::Wide,
         paint: Paint { on: color },
         short_names: short_names(),
+        ..TextStyle::default()
     };
     table_in(&mixed(), &style)
 }

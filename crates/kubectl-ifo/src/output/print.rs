@@ -9,6 +9,7 @@ pub(crate) use crate::output::terminal_text::TerminalText;
 
 use crate::cluster::problem::Problem;
 use crate::output::colors::Paint;
+use crate::output::columns::OperationColumn;
 use crate::output::plain_text::one_line;
 use clap::ValueEnum;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -47,6 +48,8 @@ pub(crate) struct TextStyle {
     pub(crate) screen: Option<usize>,
     /// True if a table has all columns in full width.
     pub(crate) wide: bool,
+    /// The columns of a table of operations. If this is empty, the table has the columns of `list`.
+    pub(crate) columns: &'static [OperationColumn],
     /// Adds colours to the text, if colours are enabled.
     pub(crate) paint: Paint,
     /// The short names of kinds. A table that is too wide for the terminal shows these names.

@@ -67,32 +67,18 @@ pub(crate) struct Table {
 impl Table {
     /// Formats a table with a row for each operation.
     pub(crate) fn text(rows: &[Row], now: Timestamp, style: &TextStyle) -> TerminalText {
-        Self::of_columns(columns_of(style), rows, now, style)
-    }
-
-    /// Formats a table with these columns.
-    pub(crate) fn of_columns(
-        columns: &[OperationColumn],
-        rows: &[Row],
-        now: Timestamp,
-        style: &TextStyle,
-    ) -> TerminalText {
-        let table = Self::with_columns(columns, rows, now, style).fitted(rows, now);
+        let table = Self::new(rows, now, style).fitted(rows, now);
         let rows = rows.iter().map(|it| table.row(it, now));
         std::iter::once(table.header()).chain(rows).collect()
     }
 
     /// Creates a table whose columns are wide enough for `rows`, even if the terminal is narrower.
     pub(crate) fn new(rows: &[Row], now: Timestamp, style: &TextStyle) -> Self {
-        Self::with_columns(columns_of(style), rows, now, style)
-    }
-
-    fn with_columns(
-        columns: &[OperationColumn],
-        rows: &[Row],
-        now: Timestamp,
-        style: &TextStyle,
-    ) -> Self {
+        let columns = match (style.columns, style.wide) {
+            ([], true) => ALL_COLUMNS,
+            ([], false) => DEFAULT_COLUMNS,
+            (columns, _) => columns,
+        };
         let columns = columns.iter().map(|it| (*it, it.header().width()));
         let mut table = Self {
             columns: columns.collect(),
@@ -204,14 +190,6 @@ impl Table {
     /// Cuts a line at the end of the terminal.
     fn cut(&self, line: &TerminalText) -> TerminalText {
         line.cut(self.style.screen.unwrap_or(usize::MAX))
-    }
-}
-
-fn columns_of(style: &TextStyle) -> &'static [OperationColumn] {
-    if style.wide {
-        ALL_COLUMNS
-    } else {
-        DEFAULT_COLUMNS
     }
 }
 
