@@ -80,7 +80,7 @@ fn namespaces() -> Vec<CompletionCandidate> {
 /// Returns the names of the operations in the namespace of the flags.
 fn operations() -> Vec<CompletionCandidate> {
     candidates(async |connect| {
-        let filters = Filters::all_in(connect.namespace());
+        let filters = Filters::default().in_any_phase(connect.namespace());
         let (_, operations) = OperationSource::open(connect.open().await?, filters).await?;
         let names = operations.iter().map(|it| it.metadata.name.to_string());
         Ok(names.collect())

@@ -58,7 +58,7 @@ pub(super) struct DescribeArgs {
 
 /// Prints the operations that the arguments name: as descriptions, or in the format of `-O`.
 pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
-    let filters = Filters::all_in(args.connect.namespace());
+    let filters = Filters::default().in_any_phase(args.connect.namespace());
     let server = args.connect.open().await?;
     let (source, operations) = OperationSource::open(server.clone(), filters.clone()).await?;
     filter_check::check_and_warn(&filters, &source, &operations).await?;

@@ -99,12 +99,12 @@ impl fmt::Display for FilterValue<'_> {
 }
 
 impl Filters {
-    /// Returns the filters for all operations in a namespace, or in all namespaces, in any phase.
-    pub(crate) fn all_in(namespace: Option<&String>) -> Self {
+    /// Returns the filters for operations in any phase, in a namespace or in all namespaces. As in
+    /// kubectl, `-A` selects all namespaces.
+    pub(crate) fn in_any_phase(&self, namespace: Option<&String>) -> Self {
         Self {
             all_phases: true,
-            namespace: namespace.cloned(),
-            ..Self::default()
+            ..self.with_namespace(namespace.filter(|_| !self.all_phases))
         }
     }
 

@@ -87,22 +87,14 @@ const WIDE: &[OperationColumn] = &[
 
 /// Prints the history.
 pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
-    // As in kubectl, `-A` selects all namespaces.
-    let namespace = args
-        .connect
-        .namespace()
-        .filter(|_| !args.filters.all_phases);
-    let mut filters = Filters {
-        all_phases: true,
-        ..args.filters.with_namespace(namespace)
-    };
+    let mut filters = args.filters.in_any_phase(args.connect.namespace());
     let from_filters = filters.take_format()?;
     let format = args.format.format.or(from_filters).unwrap_or_default();
     let server = args.connect.open().await?;
     filters.resolve(&server).await;
     // Reads all operations in flight in the namespace, even if the other filters exclude them. A
     // piece of work with a member in flight is not over, so the table leaves out the piece.
-    let in_flight = Filters::default().with_namespace(namespace);
+    let in_flight = Filters::default().with_namespace(filters.namespace.as_ref());
     let (source, in_flight) = OperationSource::open(server, in_flight).await?;
     let mut operations = completed_operations(&source).await?;
     let oldest_end = operations

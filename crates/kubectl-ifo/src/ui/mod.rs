@@ -80,12 +80,7 @@ pub(super) struct UiArgs {
 
 /// Serves the page until the user ends the command, or writes it to a file.
 pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
-    let namespace = args.connect.namespace();
-    let namespace = namespace.filter(|_| !args.filters.all_phases);
-    let mut filters = Filters {
-        all_phases: true,
-        ..args.filters.with_namespace(namespace)
-    };
+    let mut filters = args.filters.in_any_phase(args.connect.namespace());
     args.states.add_to(&mut filters);
     filters.refuse_format("ui has no output format; for one use: kubectl ifo list -o json")?;
     if let Some(path) = args.export.as_deref().filter(|it| it.exists()) {
@@ -105,7 +100,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let begin = json!({
         "context": context,
         "mode": if files.is_some() { "files" } else { "live" },
-        "namespace": namespace,
+        "namespace": filters.namespace,
         "filter": filters.with_namespace(None).flags().join(" "),
         // How the files were recorded. Empty for a cluster.
         "note": files.map(|it| it.introduction()).unwrap_or_default(),
