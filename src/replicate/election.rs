@@ -66,6 +66,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
+/// The largest number of consecutive conflicts after which the next turn begins at once. After a
+/// further conflict, the next turn begins after one retry period.
+const MAX_FAST_CONFLICTS: usize = 4;
+
 /// The settings of the election, and the parts of this replica with which it works.
 pub struct ElectionInputs {
     /// Reads and writes the Lease.
@@ -93,9 +97,9 @@ pub struct Election {
     /// The Lease as it was last read or written. Before the first read, it is like a Lease that does
     /// not exist.
     seen: SeenLease,
-    /// True if the last write failed, because another client has changed the Lease. Then the next turn
+    /// The number of conflicts since the last write without a conflict. After a conflict, the next turn
     /// begins at once, and reads the Lease.
-    has_conflict: bool,
+    conflicts: usize,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease. None if there is no such term.
@@ -128,7 +132,7 @@ impl Election {
             inputs,
             prefix: format!("{pod}_"),
             seen: SeenLease::unread(),
-            has_conflict: false,
+            conflicts: 0,
             leading: None,
             last_own_term: None,
             logged_problem: None,
@@ -170,9 +174,9 @@ impl Election {
     /// text for the log.
     async fn attempt(&mut self) -> Result<BootTime, String> {
         let begun = clock::boot();
-        let is_retry = std::mem::take(&mut self.has_conflict);
+        let conflicts = std::mem::take(&mut self.conflicts);
         // The leader knows the Lease from its last write, unless another client has changed it.
-        if self.leading.is_none() || is_retry {
+        if self.leading.is_none() || conflicts > 0 {
             let read = self.read().await;
             read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
         }
@@ -188,10 +192,10 @@ impl Election {
         };
         match written {
             Ok(()) => Ok(begun + self.inputs.timing.retry_period),
-            // After two conflicts in a row, the cause is probably another one. For example, a missing
+            // After many conflicts in a row, the cause is probably another one. For example, a missing
             // namespace also causes a 404.
-            Err(error) if is_conflict(&error) && !is_retry => {
-                self.has_conflict = true;
+            Err(error) if is_conflict(&error) && conflicts < MAX_FAST_CONFLICTS => {
+                self.conflicts = conflicts + 1;
                 Ok(clock::boot())
             }
             Err(error) => Err(format!("cannot write the Lease: {}", chain(&error))),
