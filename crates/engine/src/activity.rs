@@ -1,9 +1,9 @@
 //! Computes the activities: whether a namespace, a node, a component or the cluster is idle.
 //!
 //! The input is each write of an operation, the rule sets that may miss operations ([`Gaps`]), and
-//! the names of namespaces and nodes. The output is the writes of the activities that must be
-//! committed together with these operations. So at every resourceVersion, the condition `Idle`
-//! agrees with the operations.
+//! the names of namespaces and nodes. The output is the writes of the activities. The caller
+//! commits them together with the writes of the operations. So at every resourceVersion, the
+//! condition `Idle` agrees with the operations.
 
 mod build;
 #[cfg(test)]
@@ -19,9 +19,9 @@ use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Maximum number of nodes that have an activity only because operations name them. The author of a
-/// rule set chooses the names of nodes, so their number must be limited. Nodes of the cluster always
-/// have an activity.
+/// Maximum number of nodes that have an activity only because operations name them. A rule can
+/// yield any text as the name of a node, so this number must be limited. Beyond the maximum,
+/// further such nodes get no activity. Nodes of the cluster always have an activity.
 const MAX_UNLISTED_NODES: usize = 1_000;
 
 /// The part of the cluster that one activity is about.
@@ -58,11 +58,11 @@ struct ScopeState {
 #[derive(Debug)]
 pub struct Activities {
     cluster_namespace: Text,
-    /// The scopes that exist in the cluster even without operations: namespaces, nodes, the components
-    /// of rule sets, and the cluster.
+    /// The scopes that have an activity even without operations: the existing namespaces and nodes,
+    /// the components of rule sets, and the cluster.
     existing: BTreeSet<Scope>,
     scopes: BTreeMap<Scope, ScopeState>,
-    /// The operations in flight.
+    /// The operations with the phase `Active`.
     in_flight: HashMap<Key, Arc<InFlightOperation>>,
     /// Number of nodes that have an activity only because operations name them.
     unlisted_nodes: usize,
@@ -70,7 +70,7 @@ pub struct Activities {
     /// The scopes that have changed since they were last compared with the activities that clients
     /// see.
     changed: BTreeSet<Scope>,
-    /// The scopes of which only the numbers have changed.
+    /// The scopes whose activity has the right status and reason, but outdated numbers.
     outdated: BTreeSet<Scope>,
 }
 
@@ -200,17 +200,18 @@ impl Activities {
         keys.filter_map(|key| Some((key, &**self.in_flight.get(key)?)))
     }
 
-    /// Returns true if an operation of the scope is in flight. An operation that a person has put on
-    /// hold is not in flight.
+    /// Returns true if the scope has an operation that is not `Held`. An operation that a person
+    /// has put on hold does not make its scope busy.
     fn is_busy(&self, state: &ScopeState) -> bool {
         let mut operations = self.operations_of(state);
         operations.any(|(_, operation)| operation.status.state != State::Held)
     }
 
-    /// Sets the rule sets that may miss operations. The caller must first have recorded and
-    /// committed all operations that were detected before a gap ended.
+    /// Sets the rule sets that may miss operations. Before a gap ends, the caller must record and
+    /// commit all operations that were detected during the gap. Otherwise, an activity could become
+    /// idle although such an operation is in flight.
     pub fn set_gaps(&mut self, gaps: Arc<Gaps>) {
-        // Before the rule sets have been read, it is not known which components exist.
+        // Before the rule sets have been read, the existing components are not known.
         if gaps.rule_sets_are_read {
             let components = gaps.components.iter().cloned().map(Scope::Component);
             self.replace_existing(|it| matches!(it, Scope::Component(_)), components);
@@ -232,7 +233,8 @@ impl Activities {
                 let is_unlisted =
                     |it: &&Scope| matches!(it, Scope::Node(_)) && !self.existing.contains(it);
                 self.unlisted_nodes = self.scopes.keys().filter(is_unlisted).count();
-                // Operations may name nodes that were not counted because of `MAX_UNLISTED_NODES`.
+                // Operations may name nodes that were skipped before, because `MAX_UNLISTED_NODES`
+                // was reached.
                 for (key, operation) in self.in_flight.clone() {
                     self.count_nodes(&key, &operation, true);
                 }
@@ -240,7 +242,7 @@ impl Activities {
         }
     }
 
-    /// Records that of the scopes that `is_of_sort` selects, only `existing` exist.
+    /// Replaces the existing scopes of one sort, which `is_of_sort` selects, by `existing`.
     fn replace_existing(
         &mut self,
         is_of_sort: fn(&Scope) -> bool,
@@ -253,9 +255,10 @@ impl Activities {
         self.existing = existing;
     }
 
-    /// Returns the writes of all activities whose status or reason must change, for example because an
-    /// activity becomes busy, idle or unknown. If `with_numbers` is true, also returns the writes of
-    /// the activities whose numbers have changed. `now` is the time of the change.
+    /// Returns the writes that create and delete activities, and the writes of all activities whose
+    /// status or reason must change. For example, an activity becomes busy, idle or unknown. If
+    /// `with_numbers` is true, also returns the writes of the activities whose numbers have
+    /// changed. `now` is the time of the change.
     pub fn writes(&mut self, now: Timestamp, with_numbers: bool) -> Vec<Write> {
         let mut scopes = std::mem::take(&mut self.changed);
         if with_numbers {
@@ -280,7 +283,7 @@ impl Activities {
                 self.unlisted_nodes -= usize::from(matches!(scope, Scope::Node(_)));
                 continue;
             }
-            // Of an activity that stays busy, only the numbers change.
+            // If an activity stays busy, its status and reason stay the same.
             let is_shown_busy = state.shown.iter().any(|shown| {
                 let idle = shown.idle();
                 idle.is_some_and(|idle| *idle.status == *"False")

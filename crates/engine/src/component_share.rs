@@ -1,10 +1,11 @@
-//! Divides a bound that all rule sets have together among the components. All rule sets of a
-//! component have one share. So an author with many rule sets in one component uses up only the share
-//! of this component.
+//! Divides a bound among the components of the rule sets. All rule sets of a component use one
+//! share. So an author with many rule sets in one component uses up only the share of this
+//! component.
 //!
-//! A tenth of the bound is reserved for components that use little. Of the other nine tenths, a
-//! component can have at most as much as is left for all others. So the first greedy component gets at
-//! most a half of them, and the second one at most a half of the rest.
+//! A tenth of the bound is reserved for components that use little. A component may use more of the
+//! other nine tenths only while at least as much stays free as the component uses. So the first
+//! greedy component gets at most half of the nine tenths. The second greedy component gets at most
+//! half of the rest.
 
 use ifo_api::Text;
 use std::collections::HashMap;
@@ -23,8 +24,8 @@ impl Shares {
         self.used.get(owner).copied().unwrap_or_default()
     }
 
-    /// Returns true if a component may use `amount` more of the bound `all`. A component that uses at
-    /// most a hundredth of the bound may also use the reserve.
+    /// Returns true if a component may use `amount` more of the bound `all`. A component that uses
+    /// at most a hundredth of the bound may also use the reserve.
     pub fn may_take(&self, component: &str, amount: usize, all: usize) -> bool {
         let own = self.used_by(component) + amount;
         let total = self.total + amount;

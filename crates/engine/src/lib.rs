@@ -1,7 +1,7 @@
 //! Detects operations: compiles rule sets, evaluates their rules on objects, and tracks the
-//! operations that the rules detect. This crate does no I/O and reads no clock, because its callers
-//! pass data and times as arguments. So `ifo-apiserver`, `kubectl ifo rules replay` and the tests
-//! run the same code.
+//! operations that the rules detect. This crate does no I/O and reads no clock: its callers pass
+//! data and times as arguments. So `ifo-apiserver`, `kubectl ifo rules replay` and the tests run
+//! the same code.
 //!
 //! ```text
 //! OperationRuleSet ──▶ rules ──RuleBook──▶ detect ──FeedEvent──▶ track ──▶ Write
@@ -9,13 +9,13 @@
 //!                                JSON of one object, the time   the time
 //! ```
 //!
-//! A `RuleBook` contains the compiled rules for one resource. A `FeedEvent` contains the result of
-//! the rules for one object, or reports the deletion of an object or a change of the watch, such as
-//! an interruption. A `Write` is a change of an operation.
+//! A `RuleBook` contains the compiled rules for one resource. A `FeedEvent` contains the results of
+//! the rules for one object. Other `FeedEvent`s report the deletion of an object, or a change of
+//! the watch, such as an interruption. A `Write` is a change of an operation.
 //!
-//! [`activity`] computes from the writes of `track` whether a part of the cluster is idle. [`replay`]
-//! runs the other modules in virtual time. Each module depends only on earlier ones in this order:
-//! `rules`, `detect`, `track`, `activity`, `replay`.
+//! [`activity`] reads the writes of `track`, and computes whether a part of the cluster is idle.
+//! [`replay`] runs the other modules in virtual time. Each module depends only on earlier ones in
+//! this order: `rules`, `detect`, `track`, `activity`, `replay`.
 
 pub mod rules;
 

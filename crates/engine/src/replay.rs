@@ -50,8 +50,8 @@ pub struct Replay<O> {
     next_resync: Instant,
 }
 
-/// The replay of one feed. A feed is the watch of one target (a resource that rule sets name), in
-/// all namespaces or in one.
+/// The replay of one feed. A feed is the watch of one target in one namespace, or in all
+/// namespaces. A target is a resource that rule sets name.
 #[derive(Debug)]
 struct ReplayedFeed {
     source: Source,
@@ -98,8 +98,8 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Advances the time to `now`. Timers that expire and evaluations that become due in the
-    /// meantime take effect in the order of their times.
+    /// Advances the time to `now`. Timers that expire until then take effect in the order of their
+    /// times, and so do evaluations that become due.
     pub fn advance_to(&mut self, now: ClockReading) {
         loop {
             let can_change = self.feeds.iter().any(|it| it.detector.needs_resync());
@@ -132,9 +132,9 @@ impl<O: ReplayObserver> Replay<O> {
         true
     }
 
-    /// Adds or changes an object. Ignores objects that no feed covers. Unlike the watch of a server,
-    /// the detector also receives objects whose labels do not match the label selector. It then
-    /// reports that no rule set selects the object.
+    /// Adds or changes an object. Ignores objects that no feed covers. Unlike the watch of a
+    /// server, the replay also passes on objects whose labels do not match the label selector. For
+    /// such an object, the detector reports that no rule set selects the object.
     pub fn applied(&mut self, object: ReplayedObject<'_>) {
         if let Some(feed_index) = self.find_feed(object) {
             let detector = &mut self.feeds[feed_index].detector;
@@ -143,12 +143,12 @@ impl<O: ReplayObserver> Replay<O> {
         }
     }
 
-    /// Applies a `DELETED` event. If `exists` is true, the object itself was not deleted: its
-    /// labels no longer match the label selector of the recording, so the recorded watch reported
-    /// it as deleted.
+    /// Applies a `DELETED` event. If `exists` is true, the object itself still exists. The recorded
+    /// watch had a label selector, and reported the event because the labels of the object no
+    /// longer matched.
     ///
-    /// Ignores an object whose labels do not match the label selector of the rules. For the watch of
-    /// a server, such an object does not exist.
+    /// Ignores an object whose labels do not match the label selector of the rules. For the watch
+    /// of a server, such an object does not exist.
     pub fn deleted(&mut self, object: ReplayedObject<'_>, exists: bool) {
         let Some(feed_index) = self.find_feed(object) else {
             return;

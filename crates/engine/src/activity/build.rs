@@ -92,8 +92,8 @@ impl Activities {
         }
     }
 
-    /// Returns status, reason and message of the condition `Idle` if no operation is in flight. `held`
-    /// is the number of operations that a person has put on hold.
+    /// Returns status, reason and message of the condition `Idle` for a scope that is not busy.
+    /// `held` is the number of its operations that a person has put on hold.
     fn without_operations(
         &self,
         scope: &Scope,
@@ -140,7 +140,8 @@ impl Activities {
     }
 }
 
-/// Describes the operations in flight: their number and the oldest of them.
+/// Returns a sentence about the operations that make a scope busy: their number, and the oldest
+/// one.
 fn describe(count: u32, oldest: &InFlightOperation) -> String {
     let count = match count {
         1 => "1 operation is in flight".to_owned(),

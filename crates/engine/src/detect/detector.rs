@@ -23,13 +23,14 @@ pub struct Detector {
     meter: Arc<dyn Meter>,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
-    /// Objects, by identity, whose last evaluation detected an operation, or had a rule that failed
-    /// or was skipped. Outside of a list, an evaluation without any result is sent to the tracker only
-    /// if its object is in this set.
+    /// Identities of the objects whose last evaluation detected an operation, or had a rule that
+    /// failed or was skipped. Outside of a list, an evaluation without any result is sent to the
+    /// tracker only if this set contains the object.
     detected: HashSet<Text>,
     /// The objects that must be evaluated again as time passes.
     stored: StoredObjects,
-    /// The position in `stored` after which the current resync continues. None without a resync.
+    /// The position in `stored` after which the current resync continues. None while no resync
+    /// runs.
     resync_position: Option<Bound<Text>>,
     /// Evaluation budgets of the rule sets.
     budgets: RuleSetBudgets,
@@ -37,12 +38,13 @@ pub struct Detector {
     unknown: UnknownObjects,
 }
 
-/// A message for the tracker that can report missing objects. If the feed has a label selector, the
-/// second value receives those with operations. The caller must find out for each whether the object
-/// still exists, and then send the message of [`Detector::vanished`].
+/// A message for the tracker about objects that the watch no longer reports. If the feed has a
+/// label selector, the tracker sends the missing subjects to the receiver. A missing subject is
+/// such an object with operations. The caller must check whether each missing subject still exists,
+/// and then send the message of [`Detector::vanished`] to the tracker.
 pub type CheckedEvent = (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>);
 
-/// The result of an evaluation, with a flag that says if the tracker needs the result.
+/// The result of an evaluation, and whether the tracker needs the result.
 #[derive(Debug)]
 pub struct EvaluatedObject {
     /// Result of the rules.
@@ -78,8 +80,8 @@ impl Detector {
         }
     }
 
-    /// Measures the evaluations, and limits the time that they take. Without a call of this
-    /// function, the time is not limited.
+    /// Measures the time that evaluations take, and limits it. Without a call of this method, the
+    /// time is not limited.
     #[must_use]
     pub fn with_time(mut self, time: Arc<EvaluationTime>) -> Self {
         self.budgets = RuleSetBudgets::new(time);
@@ -87,15 +89,15 @@ impl Detector {
     }
 
     /// Shares the bound on the bytes of stored objects with the other detectors that have the same
-    /// `bytes`. Without a call of this function, the detector has a bound of its own.
+    /// `bytes`. Without a call of this method, the detector has a bound of its own.
     #[must_use]
     pub fn with_stored_bytes(mut self, bytes: Arc<StoredBytes>) -> Self {
         self.stored.bytes = bytes;
         self
     }
 
-    /// Returns the time that evaluations have taken. The caller sets it to zero when it lets other
-    /// feeds run. Without a clock, the time is always zero.
+    /// Returns the time that evaluations have taken. The caller resets this time to zero whenever
+    /// the caller lets other feeds run. Without a clock, the time is always zero.
     pub fn spent(&mut self) -> &mut Duration {
         &mut self.budgets.spent
     }
@@ -134,9 +136,9 @@ impl Detector {
         channel.unzip()
     }
 
-    /// Ends the gaps of detections that are no longer unknown. The caller must first send the results
-    /// of all earlier calls to the tracker. Otherwise, a list without their operations would count as
-    /// complete.
+    /// Withdraws the reports about objects that are no longer unknown. The caller must first send
+    /// the results of all earlier calls to the tracker. Otherwise, clients could get a list of
+    /// operations that counts as complete, but lacks the operations of these results.
     pub fn settle(&mut self) {
         self.unknown.settle();
     }
@@ -164,8 +166,8 @@ impl Detector {
         }
     }
 
-    /// Handles a `DELETED` event. `json` is the last state of the object. Returns the message for the
-    /// tracker, or None if `json` does not contain the identity.
+    /// Handles a `DELETED` event. `json` is the last state of the object. Returns the message for
+    /// the tracker, or None if `json` does not contain the identity.
     pub fn deleted(&mut self, json: &[u8], now: ClockReading) -> Option<CheckedEvent> {
         let Some(subject) = Subject::identify(json, &self.book) else {
             tracing::warn!(gvr = %self.book.target, "a deleted object could not be decoded");
@@ -202,8 +204,9 @@ impl Detector {
     }
 
     /// Begins to evaluate the stored objects again, because time has passed. The caller must then
-    /// call [`Detector::reevaluate_next`] until it returns None. It may pass events in between. The
-    /// caller must call this function at a fixed interval, but not during a list.
+    /// call [`Detector::reevaluate_next`] until the result is None. Between these calls, the caller
+    /// may pass events. The caller must call this method at a fixed interval, but not during a
+    /// list.
     pub fn begin_resync(&mut self) {
         for rule_set in &self.book.rule_sets {
             self.budgets.fill_account(rule_set);
@@ -225,17 +228,17 @@ impl Detector {
         Some(found)
     }
 
-    /// Returns true if a call of [`Detector::begin_resync`] or [`Detector::wants_list`]
-    /// can have an effect.
+    /// Returns true if a call of [`Detector::begin_resync`] or [`Detector::wants_list`] can have an
+    /// effect.
     pub fn needs_resync(&self) -> bool {
         !self.stored.is_empty() || !self.unknown.is_empty() || self.has_room_for_refused()
     }
 
-    /// Returns true if the feed must list all objects again, because it is unknown whether
-    /// operations on some objects are in flight. The detector does not store these objects. If such
-    /// an object does not change, the detector can evaluate it again only in a new list.
+    /// Returns true if the feed must list all objects again. The reason: for some objects, it is
+    /// unknown whether operations are in flight, and the detector has not stored these objects.
+    /// While the objects do not change, the detector can evaluate them again only in a new list.
     ///
-    /// The caller must call this function after each resync.
+    /// The caller must call this method after each resync.
     pub fn wants_list(&mut self, now: ClockReading) -> bool {
         let has_room = self.stored.has_room() || self.has_room_for_refused();
         !self.listing && self.unknown.wants_list(now.steady, has_room)

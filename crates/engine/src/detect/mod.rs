@@ -1,5 +1,6 @@
-//! Detects operations: evaluates rules on the objects that a watch (feed) reports, and turns the
-//! results into messages for the `Tracker`. The tracker turns these messages into operations.
+//! Detects operations. This module evaluates rules on the objects that a feed (a watch of one
+//! resource) reports. It returns the results as messages for the `Tracker`, which turns them into
+//! operations.
 //!
 //! The input is the time, and the JSON of each object that was listed, changed or deleted. The
 //! output is [`FeedEvent`]s:
@@ -14,8 +15,8 @@
 //!
 //! - decodes the fields that rules read,
 //! - evaluates the rules within the budgets of evaluation steps and time,
-//! - stores the fields of objects whose rules read `now` (the current time), and of objects on which
-//!   a throttled rule set was skipped, so that these objects can be evaluated regularly,
+//! - stores the fields of objects whose result can change without a change of the object, so that
+//!   it can evaluate them again,
 //! - reads the time at which an operation starts or ends from `managedFields`.
 //!
 //! [`evaluate()`] evaluates the rules on one object without a detector.
@@ -43,11 +44,12 @@ pub use subject::{MissingName, Subject};
 use std::time::Instant;
 use tokio::sync::oneshot;
 
-/// A channel on which the tracker returns missing subjects. A missing subject may still exist with
-/// other labels, so the feed checks each of them, and sends a further event for it.
+/// A channel on which the tracker returns missing subjects: objects with operations that the watch
+/// no longer reports. A missing subject may still exist with other labels. So the feed checks each
+/// missing subject, and sends a further event for it.
 ///
-/// None if the feed has no label selector, or has checked the subject. Then missing subjects were
-/// deleted.
+/// None if the feed has no label selector, or has already checked the subject. Then the missing
+/// subjects were deleted.
 pub type MissingSubjects = Option<oneshot::Sender<Vec<Subject>>>;
 
 /// A message from a feed to the tracker.
@@ -70,7 +72,7 @@ pub enum FeedEvent {
         subject: Subject,
         /// Monotonic time at which the feed received the deletion.
         read: Instant,
-        /// Channel on which the tracker returns the subject, if it has operations.
+        /// Channel on which the tracker returns the subject, if the subject has operations.
         missing: MissingSubjects,
     },
     /// The feed is up to date, because the list is complete or an interruption of the watch is

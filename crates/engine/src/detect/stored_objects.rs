@@ -1,10 +1,12 @@
-//! Stores the fields of objects of one feed (the watch of one resource), so that the detector can
-//! evaluate these objects again although they do not change. An object is stored if its result can
-//! change as time passes: the rules read `now` on it, or a throttled rule set was skipped on it.
+//! Stores the fields of objects of one feed (the watch of one resource). The detector evaluates
+//! these objects again at intervals, although they do not change. An object is stored if the
+//! results of the rules can change as time passes. There are two reasons: a rule read `now`, or a
+//! throttled rule set was skipped.
 //!
-//! The number of objects of a feed is bounded, and so are the bytes of all feeds together. Each
-//! component has a share of both bounds. Beyond its share, an object is not stored. Then its rule
-//! sets count as throttled, because they are evaluated on only some objects.
+//! There are two bounds: on the number of objects of one feed, and on the bytes of all feeds
+//! together. Each component has a share of both bounds. If the share is used up, a further object
+//! is not stored. Then the rule sets that need the object count as throttled, because the detector
+//! cannot evaluate them on all objects.
 
 use super::Evaluation;
 use crate::component_share::Shares;
@@ -17,8 +19,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// Maximum number of stored objects of one feed.
 pub(super) const MAX_OBJECTS: usize = 2_000;
 
-/// Maximum size of the stored fields of one object, in bytes. Rules usually read a few hundred bytes.
-/// Larger objects are decoded one at a time, and a stored object does not wait for its turn.
+/// Maximum size of the stored fields of one object, in bytes. Rules usually read a few hundred
+/// bytes. The feeds of the server decode only one large object at a time. Evaluations of stored
+/// objects ignore this limit, so large objects are not stored.
 pub(super) const MAX_FIELDS: usize = 64 << 10;
 
 /// Maximum number of bytes of the stored objects of all feeds together.
@@ -44,7 +47,8 @@ pub(super) struct StoredObjects {
     objects: BTreeMap<Text, StoredObject>,
     /// What the components use of [`MAX_OBJECTS`].
     places: Shares,
-    /// Must not be replaced while objects are stored.
+    /// What the components use of [`MAX_STORED_BYTES`]. The value must not be replaced while
+    /// objects are stored, because it counts their bytes.
     pub bytes: Arc<StoredBytes>,
     /// The rule sets, by name, that need an object which is not stored.
     refused: HashMap<Text, Refused>,
@@ -60,16 +64,17 @@ struct StoredObject {
     component: Text,
 }
 
-/// The objects that a rule set needs and that are not stored. Until this value is dropped, the rule
-/// set counts as throttled.
+/// What is known about the objects that a rule set needs and that are not stored. The rule set
+/// counts as throttled until this value is dropped.
 #[derive(Debug)]
 struct Refused {
     component: Text,
     _throttled: Report,
-    /// Bytes of the smallest object that was refused since the last list began. An object whose fields exceed [`MAX_FIELDS`] counts as
-    /// 0 bytes. So the feed lists it regularly.
+    /// Bytes of the smallest object that was refused since the last list began. An object whose
+    /// fields exceed [`MAX_FIELDS`] counts as 0 bytes: it is never stored, so the feed must list it
+    /// regularly.
     least_bytes: usize,
-    /// Number of the list in which, or after which, an object was refused last.
+    /// The value of [`StoredObjects::list_number`] when an object was last refused.
     list_number: u64,
 }
 
@@ -88,9 +93,10 @@ impl StoredObjects {
         }
     }
 
-    /// Forgets the rule sets of which no object has been refused since the last list began. The caller
-    /// must not call this method during a list. The tracker must already have processed the results of
-    /// the list: otherwise, a list of operations without them would count as complete.
+    /// Forgets the rule sets for which no object has been refused since the last list began. The
+    /// caller must not call this method during a list. The tracker must already have processed the
+    /// results of the last list. Otherwise, clients could get a list of operations that counts as
+    /// complete, but lacks some operations.
     pub fn begin_resync(&mut self) {
         let list_number = self.list_number;
         self.refused.retain(|_, it| it.list_number == list_number);
@@ -108,8 +114,8 @@ impl StoredObjects {
         }
     }
 
-    /// Handles the evaluation of an object. If its result depends on the time, stores the fields that
-    /// `fields` returns, from the share of one of the components that need them.
+    /// Handles the evaluation of an object. If its result depends on the time, stores the fields
+    /// that `fields` returns, from the share of one of the components that need them.
     pub fn evaluated(
         &mut self,
         identity: impl Fn() -> Text,
@@ -159,8 +165,8 @@ impl StoredObjects {
         refused.list_number = self.list_number;
     }
 
-    /// Returns true if an object was refused, and could be stored now or is too large. The feed must
-    /// then list all objects again.
+    /// Returns true if the feed must list all objects again. There are two cases: a refused object
+    /// could be stored now, or a refused object is too large to be stored.
     pub fn has_room(&self) -> bool {
         self.refused
             .values()

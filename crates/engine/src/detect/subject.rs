@@ -98,7 +98,8 @@ pub(super) fn newest_managed(metadata: Node<'_>) -> Option<Timestamp> {
 }
 
 fn parse_owner(node: Node<'_>) -> Option<OwnerReference> {
-    // The kube-apiserver does not check which characters these texts contain.
+    // Unprintable characters are replaced, because the kube-apiserver accepts any characters in
+    // these texts.
     let text = |name: &str| {
         let text = node.get(name).and_then(Node::as_str)?;
         Some(printable(text).into_owned())

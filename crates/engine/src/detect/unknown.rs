@@ -1,6 +1,7 @@
 //! Remembers the objects of one feed (the watch of one resource) for which it is unknown whether an
 //! operation is in flight. There are two reasons: an evaluation failed, or a rule set was not
-//! evaluated because it is throttled. A rule set is throttled if its evaluations take too much time.
+//! evaluated because it is throttled. A rule set is throttled if its evaluations take too much
+//! time.
 //!
 //! Each object is reported to the [`Activity`](crate::rules::Activity) of the rule set. The reports
 //! are used for the status of the rule set and for `Warning` headers in responses to clients.
@@ -14,49 +15,50 @@ use ifo_api::Text;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// Maximum number of objects that are remembered. Each object takes about 200 bytes. Further
-/// objects only add their [`OverflowKey`]s.
+/// Maximum number of objects that are remembered. Each object takes about 200 bytes. For further
+/// objects, only their [`OverflowKey`]s are remembered.
 ///
-/// When the feed lists all objects of its resource, these objects are evaluated again, and can add
-/// their keys again. At the end of the list, each key that no listed object has added is removed.
+/// When the feed lists all objects of its resource, further objects are evaluated again, and can
+/// add their keys again. The end of the list removes each key that no listed object has added.
 const MAX_OBJECTS: usize = 250;
 
-/// Minimum time between the first two lists that [`UnknownObjects::wants_list`] requests. The time
-/// doubles with each further list, up to [`MAX_INTERVAL`].
+/// Minimum time between the first two lists that [`UnknownObjects::wants_list`] requests. The
+/// minimum time doubles with each further list, up to [`MAX_INTERVAL`].
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Largest minimum time between two lists. Each list costs the kube-apiserver as much as the first list
-/// of a watch. If no list was requested for twice this time, the next time is [`MIN_INTERVAL`] again.
+/// Upper limit of the minimum time between two lists. A list costs the kube-apiserver as much as
+/// the first list of a watch. If no list was requested for twice this time, the minimum time starts
+/// at [`MIN_INTERVAL`] again.
 const MAX_INTERVAL: Duration = Duration::from_mins(5);
 
-/// The objects of one feed for which a detection is unknown.
+/// The objects of one feed for which it is unknown whether an operation is in flight.
 #[derive(Debug, Default)]
 pub(super) struct UnknownObjects {
     /// Objects by their identity.
     objects: HashMap<Text, UnknownObject>,
     /// Keys of the objects beyond [`MAX_OBJECTS`]. The number is the value of the field
-    /// `list_number` at the time at which an object last added the key.
+    /// `list_number` when an object last added the key.
     overflow: BTreeMap<OverflowKey, (u64, Report)>,
-    /// The reports of detections that are no longer unknown. They last until the next call of
-    /// [`UnknownObjects::settle`].
+    /// The reports about objects that are no longer unknown. The next call of
+    /// [`UnknownObjects::settle`] withdraws these reports.
     known: Vec<Report>,
     /// Number of the list that began last. The first list has the number 1.
     list_number: u64,
-    /// Time of the last list that [`UnknownObjects::wants_list`] requested, and the minimum time until
-    /// the next one.
+    /// Time of the last list that [`UnknownObjects::wants_list`] requested, and the minimum time
+    /// until the next one.
     requested: Option<(Instant, Duration)>,
 }
 
-/// The name of a rule set, a namespace (None for cluster-scoped objects) and the name of an operation.
-/// One key stands for any number of objects.
+/// The name of a rule set, a namespace (None for cluster-scoped objects) and the name of an
+/// operation. One key stands for any number of objects.
 type OverflowKey = (Text, Option<Text>, Text);
 
-/// An object on which the detection of operations is unknown.
+/// An object for which it is unknown whether an operation is in flight.
 #[derive(Debug)]
 struct UnknownObject {
     /// One report for each rule set.
     reports: Vec<Report>,
-    /// Operations whose detection is unknown, with the name of their rule set.
+    /// The operations that may be in flight, with the name of their rule set.
     operations: Vec<(Text, Vec<Text>)>,
     /// The value of [`UnknownObjects::list_number`] when the object was last evaluated.
     list_number: u64,
@@ -72,8 +74,9 @@ impl UnknownObjects {
     /// Handles the end of a list. Removes the objects that are missing in the list, because they no
     /// longer exist or no longer match the label selector.
     ///
-    /// Also called when an interrupted watch continues without a new list. Then no object is missing,
-    /// because the last list has removed those that it lacks.
+    /// The caller also calls this method when an interrupted watch continues without a new list.
+    /// Then this method removes nothing, because the end of the last list has already removed the
+    /// missing objects.
     pub(super) fn synced(&mut self) {
         let list_number = self.list_number;
         let gone = self
@@ -87,14 +90,14 @@ impl UnknownObjects {
         self.known.extend(gone.map(|(_, (_, report))| report));
     }
 
-    /// Ends the reports of detections that are no longer unknown. The caller first sends the results
-    /// of these detections to the tracker. Otherwise, a list without their operations would count as
-    /// complete.
+    /// Withdraws the reports about objects that are no longer unknown. The caller first sends the
+    /// results for these objects to the tracker. Otherwise, clients could get a list of operations
+    /// that counts as complete, but lacks the operations on these objects.
     pub(super) fn settle(&mut self) {
         self.known.clear();
     }
 
-    /// Returns true if no object has an unknown detection.
+    /// Returns true if no object is unknown.
     pub(super) fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.overflow.is_empty()
     }
@@ -130,7 +133,7 @@ impl UnknownObjects {
         self.objects.insert(identity.clone(), remembered);
     }
 
-    /// Removes an object, because it no longer exists or has no unknown detection.
+    /// Removes an object, because it was deleted or is no longer unknown.
     pub(super) fn remove(&mut self, identity: &Text) {
         if let Some(object) = self.objects.remove(identity) {
             self.known.extend(object.reports);
@@ -140,12 +143,13 @@ impl UnknownObjects {
     /// Returns true if a new list is needed to evaluate objects again, because the objects
     /// themselves are not stored. There are two cases:
     ///
-    /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Other rule sets
-    ///   may have remembered objects.
-    /// - Some objects were not stored, or operations were refused at a bound, and there is room for them
-    ///   now (`has_room`).
+    /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Then objects of
+    ///   other rule sets have reached the maximum.
+    /// - Some objects were not stored, or operations were refused at a bound, and there is room for
+    ///   them now (`has_room`).
     ///
-    /// Waits longer after each list.
+    /// After a true result, the result is false for at least [`MIN_INTERVAL`]. This time doubles
+    /// with each true result, up to [`MAX_INTERVAL`].
     pub(super) fn wants_list(&mut self, now: Instant, has_room: bool) -> bool {
         if !has_room && !self.has_forgotten_rule_set() {
             return false;

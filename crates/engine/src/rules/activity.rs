@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
-/// Minimum time between two log lines about failures of one rule set. A rule that fails
-/// on every object fails thousands of times during one list.
+/// Minimum time between two log lines about failures of one rule set. A rule that fails on every
+/// object fails thousands of times during one list.
 const LOG_EVERY: SignedDuration = SignedDuration::from_mins(1);
 
 /// The evaluations and failures of one rule set since it was compiled.
@@ -37,18 +37,17 @@ struct ActivityState {
     facts: BTreeMap<u64, Fact>,
     /// Number of the next report.
     next_number: u64,
-    /// True if the tracker has not shown all operations of the rule set, and has room for some of
-    /// them now.
+    /// True if the tracker has reported that there is room for some of the refused operations.
     has_room: bool,
 }
 
-/// A fact about a rule set that lasts.
+/// A fact about a rule set that lasts until its [`Report`] is dropped.
 #[derive(Debug)]
 pub enum Fact {
-    /// A watch evaluates the rule set. This work of the watch can wait.
+    /// A watch evaluates the rule set. The value is the time since which work of the watch has been
+    /// waiting.
     Watched(Arc<WorkWaitingSince>),
-    /// A watch cannot store all objects that it must evaluate again, because the rule set reads `now` on
-    /// too many objects.
+    /// A watch cannot store all objects on which it must evaluate the rule set again.
     Throttled,
     /// A bound refuses operations on the objects of a watch.
     Refused(ReachedBound),
@@ -150,8 +149,8 @@ impl Activity {
         Timestamp::from_second(evaluated.as_second()).ok()
     }
 
-    /// Returns true if the caller should log a failure at `now`, at most once a minute. If the
-    /// result is true, `now` counts as the time of the log line.
+    /// Returns true if the caller may log a failure at `now`. The result is true at most once a
+    /// minute. If the result is true, `now` counts as the time of the log line.
     pub fn may_log(&self, now: Timestamp) -> bool {
         let logged = &mut self.state().logged;
         let is_due = logged.is_none_or(|logged| now.duration_since(logged) >= LOG_EVERY);
@@ -189,7 +188,7 @@ impl Activity {
     /// Reports a fact. It lasts until the caller drops the result.
     pub fn report(&self, fact: Fact) -> Report {
         let mut state = self.state();
-        // The tracker has just found that there is no room.
+        // The tracker reports a refusal when there is no room.
         state.has_room &= !matches!(fact, Fact::Refused(_));
         let number = state.next_number;
         state.next_number += 1;
@@ -198,22 +197,23 @@ impl Activity {
         Report { state, number }
     }
 
-    /// Returns true if changes wait for an evaluation of the rule set for more than
+    /// Returns true if work of a watch of the rule set has waited for more than
     /// [`MAX_LAG`](super::MAX_LAG) at `now`.
     pub fn is_behind(&self, now: Instant) -> bool {
         let is_late = |fact: &Fact| matches!(fact, Fact::Watched(work) if work.is_late(now));
         self.state().facts.values().any(is_late)
     }
 
-    /// Returns true if the evaluations of the rule set take too much time, or if at least one watch
-    /// cannot store all objects that it must evaluate again.
+    /// Returns true if the evaluations of the rule set take too much time, or if a watch has
+    /// reported [`Fact::Throttled`].
     pub fn is_throttled(&self) -> bool {
         let is_throttled = |fact: &Fact| matches!(fact, Fact::Throttled);
         self.time.is_exhausted() || self.state().facts.values().any(is_throttled)
     }
 
     /// Returns a bound that refuses operations of the rule set. None if all detected operations are
-    /// shown. If there are several bounds, the result is the first of [`OperationBound`].
+    /// shown. If there are several such bounds, returns the one that is first in
+    /// [`OperationBound`].
     pub fn reached_bound(&self) -> Option<ReachedBound> {
         let state = self.state();
         let bounds = state.facts.values().filter_map(|fact| match fact {
@@ -223,7 +223,7 @@ impl Activity {
         bounds.min()
     }
 
-    /// Records if there is room for operations that were refused before.
+    /// Records whether there is room for some of the refused operations.
     pub fn set_room(&self, has_room: bool) {
         self.state().has_room = has_room;
     }

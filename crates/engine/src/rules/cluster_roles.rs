@@ -1,5 +1,5 @@
-//! Generates `ClusterRole` objects that allow `ifo-apiserver` (here in short the server) to watch
-//! the targets of rule sets. A target is a resource that a rule set names.
+//! Generates `ClusterRole` objects that allow `ifo-apiserver` to watch the targets of rule sets. A
+//! target is a resource that a rule set names.
 
 use ifo_api::Gvr;
 use ifo_api::ruleset::AGGREGATE_LABEL;

@@ -16,14 +16,14 @@ use kube::core::Selector;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of all expressions of a rule set together, in bytes (128 KiB). It is 19 times the
-/// size of the largest shipped rule set. The memory of a compiled rule set is at most about 50 times
-/// the size of its expressions.
+/// Maximum size of all expressions of a rule set together, in bytes (128 KiB). This maximum is 19
+/// times the size of the largest shipped rule set. The memory of a compiled rule set is at most
+/// about 50 times the size of its expressions.
 pub const MAX_EXPRESSIONS: usize = 128 << 10;
 
-/// Maximum time for which the caller of [`compile_within`] should let a compilation run. An ordinary
-/// rule set takes some milliseconds. In a debug build, a rule set of [`MAX_EXPRESSIONS`] bytes takes
-/// about two seconds.
+/// Maximum time for which the caller of [`compile_within`] should let a compilation run. An
+/// ordinary rule set takes some milliseconds. In a debug build, a rule set of [`MAX_EXPRESSIONS`]
+/// bytes takes about two seconds.
 pub const MAX_COMPILE_TIME: Duration = Duration::from_secs(5);
 
 /// Maximum number of errors of a rule set. The compiler stops after this number. Each error can
@@ -84,21 +84,21 @@ impl RuleSetError {
     }
 }
 
-/// Compiles a rule set like [`compile_within`], but without a schema and a limit of time.
+/// Compiles a rule set like [`compile_within`], but without a schema and without a time limit.
 pub fn compile(name: &str, spec: &OperationRuleSetSpec) -> Result<RuleSet, Vec<RuleSetError>> {
     compile_within(name, spec, None, &|| false)
 }
 
-/// Compiles a rule set. Returns up to [`MAX_ERRORS`] errors, not only the first. But some errors of
-/// an expression hide its other errors. For example, if the syntax is wrong, the types are not
-/// checked.
+/// Compiles a rule set. Returns up to [`MAX_ERRORS`] errors, not only the first one. But some
+/// errors of an expression hide other errors of the same expression. For example, if the syntax is
+/// wrong, the types are not checked.
 ///
 /// If `schema` is the schema of the target, the expressions are checked against it. The evaluation
 /// does not depend on the schema.
 ///
-/// The compiler calls `is_over` before each expression. If the result is true, the compiler stops
-/// with an error that says that the time [`MAX_COMPILE_TIME`] is over. The size of an expression is
-/// limited, so the compiler calls `is_over` often.
+/// The compiler calls `is_over` before each expression. If the result is true, the compiler stops,
+/// and returns the error that the rule set takes more than [`MAX_COMPILE_TIME`]. The size of each
+/// expression is limited, so the next call of `is_over` comes soon.
 pub fn compile_within(
     name: &str,
     spec: &OperationRuleSetSpec,
@@ -172,10 +172,10 @@ pub fn expression_bytes(spec: &OperationRuleSetSpec) -> usize {
 /// Compiles expressions and collects errors.
 struct Compiler<'c> {
     invalid: Vec<RuleSetError>,
-    /// The schema of the target. None if it is unknown, as in the server.
+    /// The schema of the target. None if the schema is unknown, as in the server.
     schema: Option<&'c dyn ObjectSchema>,
     is_over: &'c dyn Fn() -> bool,
-    /// True after the time was over.
+    /// True after `is_over` has returned true.
     is_stopped: bool,
 }
 
@@ -184,8 +184,8 @@ impl Compiler<'_> {
         self.invalid.push(RuleSetError::Spec(message));
     }
 
-    /// Returns true if the compiler has time for the expression in `field`, and has found fewer than
-    /// [`MAX_ERRORS`] errors.
+    /// Returns true if the compiler has time for the expression in `field`, and has found fewer
+    /// than [`MAX_ERRORS`] errors.
     fn may_continue(&mut self, field: &str) -> bool {
         if self.is_stopped || self.invalid.len() >= MAX_ERRORS {
             return false;
@@ -245,7 +245,7 @@ impl Compiler<'_> {
                 continue;
             };
             match environment.declare(&variable.name, program) {
-                // `validate` has already reported it.
+                // `validate` has already reported a name that is declared twice.
                 Ok(()) | Err(DeclareError::Twice(_)) => {}
                 Err(error) => self.refuse(format!("variables: {error}")),
             }

@@ -5,7 +5,7 @@ use ifo_cel::{DocError, EvaluationFault};
 
 /// The reason why an expression of a rule has no valid value for an object, or why the whole object
 /// cannot be evaluated. The texts contain types, lengths and positions, but never a value of the
-/// object, because some users may read the rule set but not the object.
+/// object. The reason: some users may read the rule set, but not the object.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationError {
     /// The evaluation of the expression failed.

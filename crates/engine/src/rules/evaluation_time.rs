@@ -2,7 +2,7 @@
 //! only its own operations.
 //!
 //! Each rule set has a [`TimeAccount`]. All watches that evaluate the rule set charge the same
-//! account. An account is filled at a share of the time that passes. If an account is empty, the
+//! account. A share of the time that passes is added to the account. If the account is empty, the
 //! rule set is throttled: the watches skip the rule set until its account allows an evaluation
 //! again. So a throttled rule set uses its share of the time, and no more.
 //!
@@ -10,8 +10,8 @@
 //! share of each rule set is smaller. So many expensive rule sets together use about half of the
 //! time.
 //!
-//! A part of each evaluation is free ([`FREE_TIME_PER_OBJECT`]), so that a long list does not throttle a
-//! cheap rule set.
+//! A part of each evaluation is free ([`FREE_TIME_PER_OBJECT`]), so that a long list does not
+//! throttle a cheap rule set.
 
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -40,20 +40,22 @@ pub const TOTAL_ALLOWANCE: Allowance = Allowance {
     burst: Duration::from_secs(1),
 };
 
-/// Maximum use that an account remembers. A single evaluation that takes longer, for example
-/// because the process was paused, is not charged in full.
+/// Maximum time that an account counts as used. Longer use is not charged in full. So one long
+/// evaluation delays the next evaluation of the rule set by at most 10 s, or by 190 s with
+/// [`REDUCED_ALLOWANCE`].
 const MAX_USED: Duration = Duration::from_secs(2);
 
 /// The share of the time that may be used.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
-    /// The share is one part of this many parts.
+    /// The share of the time is 1 / `divisor`.
     pub divisor: u32,
     /// Time that may be used in advance.
     pub burst: Duration,
 }
 
-/// No invariant of the locked values can be broken by a panic, so a poisoned lock is used as it is.
+/// Locks a mutex, even if it is poisoned. A panic cannot leave the locked values in an invalid
+/// state.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -66,21 +68,21 @@ pub struct TimeAccount(Mutex<TimeUsage>);
 struct TimeUsage {
     /// True from the time at which the account becomes empty until it is full again.
     is_exhausted: bool,
-    /// Used time that has not been filled up yet. Zero if the account is full.
+    /// The time that was charged and has not been added again. Zero if the account is full.
     used: Duration,
     /// Time of the last update of `used`.
     updated: Option<Instant>,
 }
 
 impl TimeAccount {
-    /// Returns true from the time at which the account becomes empty until it is full again. The
-    /// account notices that it is full when one of its other methods is called.
+    /// Returns true from the time at which the account becomes empty until it is full again. Only a
+    /// call of [`TimeAccount::charge`] notices that the account is full.
     pub fn is_exhausted(&self) -> bool {
         lock(&self.0).is_exhausted
     }
 
-    /// Fills the account with its share of the time since the last call, and charges `time` to it.
-    /// `now` is the end of the evaluation. Returns true if the next evaluation is allowed.
+    /// Adds the share of the time since the last call to the account, and charges `time` to the
+    /// account. `now` is the end of the evaluation. Returns true if the next evaluation is allowed.
     pub fn charge(&self, time: Duration, now: Instant, allowance: Allowance) -> bool {
         let mut usage = lock(&self.0);
         let passed = usage
@@ -120,8 +122,8 @@ impl fmt::Debug for EvaluationTime {
 pub struct EvaluationInstant {
     /// Time of a monotonic clock.
     pub at: Instant,
-    /// Processor time that the thread has used so far. So a rule set is not charged for the time in
-    /// which other processes use the processor.
+    /// Processor time that the thread has used so far. A rule set is charged only for this time,
+    /// and not for the time in which other processes use the processor.
     pub used: Duration,
 }
 

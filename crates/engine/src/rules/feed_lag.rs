@@ -19,12 +19,13 @@ pub const MAX_LAG: Duration = Duration::from_secs(5);
 pub struct WorkWaitingSince(Mutex<Option<Instant>>);
 
 impl WorkWaitingSince {
-    /// Records that work waits since `at`. Does nothing if work already waits.
+    /// Records that work has been waiting since `at`. Does nothing if older work already waits.
     pub fn begin(&self, at: Instant) {
         lock(&self.0).get_or_insert(at);
     }
 
-    /// Records that all work that came before `at` is done, and that further work waits since `at`.
+    /// Records that all work from before `at` is done, and that other work has been waiting since
+    /// `at`.
     pub fn restart(&self, at: Instant) {
         *lock(&self.0) = Some(at);
     }
@@ -34,14 +35,14 @@ impl WorkWaitingSince {
         *lock(&self.0) = None;
     }
 
-    /// Returns true if work waits for more than [`MAX_LAG`] at `now`.
+    /// Returns true if work has been waiting for more than [`MAX_LAG`] at `now`.
     pub fn is_late(&self, now: Instant) -> bool {
         lock(&self.0).is_some_and(|since| now.saturating_duration_since(since) > MAX_LAG)
     }
 }
 
-/// The work of one feed that waits. While some of this work is late, the rule sets of the feed are
-/// behind. This ends when the value is dropped.
+/// The waiting work of one feed. While some of this work is late, the rule sets of the feed count
+/// as behind. After this value is dropped, the work of the feed no longer counts.
 #[derive(Debug)]
 pub struct FeedLag {
     /// The time since which the feed has always had a change that it has not evaluated yet. So no
@@ -53,12 +54,13 @@ pub struct FeedLag {
 }
 
 impl FeedLag {
-    /// Creates the value for a feed without waiting work, and reports it to each rule set that the
-    /// feed evaluates.
-    /// `namespace` is the namespace of the feed, or None if the feed covers all namespaces.
+    /// Creates the value for a feed without waiting work, and reports the value to each rule set
+    /// that the feed evaluates. `namespace` is the namespace of the feed, or None if the feed
+    /// covers all namespaces.
     ///
-    /// `thread` is the last time at which the thread of the feed ran a periodic task. If the thread is
-    /// blocked, the feed does not notice that changes wait.
+    /// `thread` is the last time at which the thread of the feed ran a periodic task. While the
+    /// thread is blocked, the feed cannot record that changes wait. In this case, `thread` becomes
+    /// late instead.
     pub fn new(book: &RuleBook, namespace: Option<&str>, thread: &Arc<WorkWaitingSince>) -> Self {
         let (changes, reevaluation) = (Arc::default(), Arc::default());
         let covers = |it: &&Arc<RuleSet>| namespace.is_none() || it.covers(namespace);

@@ -1,5 +1,5 @@
-//! The fields of a rule: which fields have expressions, which results the expressions must have, and
-//! which fields affect the learned duration of the operation.
+//! Lists the fields of a rule that have expressions, with the results that the expressions must
+//! have. Also computes the timing hash of a rule.
 //!
 //! The timing hash of a rule is a hash of the fields that affect the learned duration. These fields
 //! decide:
@@ -22,9 +22,9 @@ use ifo_api::{Text, labels};
 use ifo_cel::ResultKind;
 use serde_json::{Value, json};
 
-/// The fields with expressions, except `forEach` and `itemKey`. A test checks that each such field of
-/// the schema is here. Each field has the result that the expression must have, and a flag that is true
-/// if the field affects durations.
+/// The fields with expressions, except `forEach` and `itemKey`. A test checks that no such field of
+/// the schema is missing. Each entry has the name of the field, the result that the expression must
+/// have, and true if the field affects durations.
 const EXPRESSIONS: [(&str, ResultKind, bool); 17] = [
     ("message", ResultKind::String, false),
     ("reason", ResultKind::String, false),
@@ -45,9 +45,10 @@ const EXPRESSIONS: [(&str, ResultKind, bool); 17] = [
     ("expression", ResultKind::Bool, true),
 ];
 
-/// Returns the expressions of the rule in [`EXPRESSIONS`]: the name of the field, the source, and the
-/// result that it must have. In a rule with `forEach`, they can read `item`. A fixed duration such as
-/// `30m` is left out, because it is not an expression.
+/// Returns the expressions of a rule in the fields of [`EXPRESSIONS`]. Each entry has the name of
+/// the field, the source, and the result that the expression must have. In a rule with `forEach`,
+/// these expressions can read `item`. Fixed durations such as `30m` are left out, because they are
+/// not expressions.
 pub(super) fn expressions(
     rule: &Rule,
 ) -> impl Iterator<Item = (&'static str, String, ResultKind)> + use<> {

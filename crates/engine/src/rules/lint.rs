@@ -1,6 +1,6 @@
 //! Finds mistakes in rule sets whose expressions compile. An error means that a part of a rule can
-//! never work. A warning means that a part is probably a mistake, but may be intended. So only
-//! `kubectl ifo rules check` reports warnings.
+//! never work. A warning means that a part of a rule is probably a mistake, but may be intended.
+//! Only `kubectl ifo rules check` reports warnings.
 
 use super::{CompiledRule, OUTCOMES, RuleSetError, STATES, fields as rule_fields, is_reason};
 use ifo_api::live::State;
@@ -8,7 +8,7 @@ use ifo_api::ruleset::{self, OperationRuleSetSpec};
 use ifo_cel::{CompileError, Environment, comparisons_of_time_texts, nearest_value};
 
 /// Returns an error for each literal result of `state`, `outcome` and `reason` that is not allowed.
-/// If the literal is in a variable, the error is at the variable.
+/// If the literal is in a variable, the error names the variable.
 pub(super) fn wrong_results(
     rule: &CompiledRule,
     environment: &Environment,
@@ -69,7 +69,7 @@ fn problem_with(name: &str, text: &str) -> Option<(String, Option<String>)> {
     Some((message, hint))
 }
 
-/// Returns an error if an expression of a rule without `itemKey` reads a field of `item`. Then the
+/// Returns an error if an expression of a rule without `itemKey` reads a field of `item`. Such
 /// elements are objects, which cannot be keys.
 pub(super) fn missing_item_key(rule: &CompiledRule) -> Option<RuleSetError> {
     let mut programs = rule.programs.iter();
@@ -79,8 +79,8 @@ pub(super) fn missing_item_key(rule: &CompiledRule) -> Option<RuleSetError> {
     Some(needs_item_key(field, program.source(), reason))
 }
 
-/// Returns the error for a rule without `itemKey`. `source` is the expression in `field`, which shows
-/// that the elements are no keys.
+/// Returns the error for a rule without `itemKey`. `source` is the expression in `field` that shows
+/// that the elements cannot be keys.
 pub(super) fn needs_item_key(field: String, source: &str, reason: &str) -> RuleSetError {
     let error = CompileError {
         message: format!("the rule needs itemKey, because {reason}"),
@@ -91,7 +91,8 @@ pub(super) fn needs_item_key(field: String, source: &str, reason: &str) -> RuleS
     RuleSetError::in_expression(field, source, error)
 }
 
-/// Returns the warnings of a rule set that compiles: texts that are compared as if they were times.
+/// Returns the warnings of a rule set that compiles. Each warning is about a comparison of texts as
+/// if they were times.
 pub fn warnings(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     let mut warnings = Vec::new();
     for (field, source) in expressions(spec) {

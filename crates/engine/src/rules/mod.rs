@@ -49,7 +49,7 @@ pub const IDENTITY_PATHS: [&[&str]; 7] = [
     &["metadata", "generation"],
     &["metadata", "ownerReferences"],
     &["metadata", "deletionTimestamp"],
-    // An operation starts and ends at the newest of these times.
+    // Usually, an operation starts or ends at the newest of these times.
     &["metadata", "managedFields", "*", "time"],
 ];
 
@@ -91,10 +91,10 @@ pub struct RuleSet {
 pub struct CompiledRule {
     /// Name of the operation that the rule detects.
     pub operation: Text,
-    /// Elements of the object, each of which can have its own operation. None if the rule detects
-    /// at most one operation on the object.
+    /// The `forEach` of the rule. None if the rule has none, and so detects at most one operation
+    /// on the object.
     pub for_each: Option<ForEach>,
-    /// The other expressions, by the names of their fields.
+    /// All expressions except those of `forEach` and `itemKey`, by the names of their fields.
     pub programs: Vec<(&'static str, Program)>,
     /// A hash of the fields that affect the duration of the operation. If the hash changes, the
     /// server no longer compares the operation with earlier runs. A run is one occurrence of an
@@ -130,16 +130,16 @@ impl CompiledRule {
         Some(program)
     }
 
-    /// Returns true if the rule detects a trouble of the object, and no work on it. The `state` of
-    /// such a rule is always `Failing`. So if its `outcome` is `Succeeded`, the trouble is over, but
-    /// no work has succeeded.
+    /// Returns true if the rule detects a problem of the object instead of work on the object. The
+    /// `state` of such a rule is always `Failing`. If the `outcome` of such a rule is `Succeeded`,
+    /// the problem is over, but no work has succeeded.
     pub fn detects_trouble(&self) -> bool {
         let state = self.program("state");
         state.and_then(Program::literal) == Some(State::Failing.name())
     }
 
     /// Returns true if an expression that decides about the detection reads `now`, the time of the
-    /// evaluation. The detection can then change although the object does not change. So the
+    /// evaluation. Then the detection can change although the object does not change. So the
     /// operation can start later than the object's last change.
     pub fn detection_reads_now(&self) -> bool {
         let predicates = ["expression", "continueWhile"].map(|field| self.program(field));
@@ -148,9 +148,9 @@ impl CompiledRule {
         all.any(Program::reads_now)
     }
 
-    /// Returns true if an expression that decides about the detection or the state reads `now`. The
-    /// state can then change although the object does not change. So the state can be newer than
-    /// the object's last change.
+    /// Returns true if an expression that decides about the detection or the state reads `now`.
+    /// Then the state can change although the object does not change. So the state can be newer
+    /// than the object's last change.
     pub fn state_reads_now(&self) -> bool {
         self.detection_reads_now() || self.program("state").is_some_and(Program::reads_now)
     }
@@ -216,8 +216,8 @@ impl RuleSet {
         rules.find(|(_, rule)| *rule.operation == *operation)
     }
 
-    /// Returns true if the rule set belongs to `component` and has a rule for `operation` on objects
-    /// in `namespace`. None stands for cluster-scoped objects.
+    /// Returns true if the rule set belongs to `component` and has a rule for `operation` on
+    /// objects in `namespace`. None stands for cluster-scoped objects.
     pub fn can_detect(&self, component: &str, operation: &str, namespace: Option<&str>) -> bool {
         *self.component == *component && self.covers(namespace) && self.rule(operation).is_some()
     }

@@ -1,6 +1,6 @@
-//! A [`RuleBook`] combines the compiled rule sets for one target, which is the resource that these
-//! rule sets watch. The rule book decides which watches (feeds) are needed, and which fields are
-//! decoded from each object.
+//! A [`RuleBook`] combines the compiled rule sets for one target. The target is the resource that
+//! these rule sets watch. The rule book decides which watches (feeds) are needed, and which fields
+//! are decoded from each object.
 
 use super::{IDENTITY_PATHS, LABELS_PATH, RuleSet};
 use ifo_api::{Gvr, Source, Text};
@@ -67,8 +67,8 @@ impl RuleBook {
         self.rule_sets.iter().all(|it| it.namespaces.is_some())
     }
 
-    /// Returns the label selector of the watch. If the rule sets do not all have the same label
-    /// selector, returns None. Then the watch reports all objects.
+    /// Returns the label selector of the watch, if all rule sets have the same label selector.
+    /// Otherwise returns None. Then the watch reports all objects.
     pub fn selector(&self) -> Option<&Selector> {
         let (first, others) = self.rule_sets.split_first()?;
         let shared = first.selector.as_ref()?;
@@ -78,8 +78,9 @@ impl RuleBook {
             .then_some(shared)
     }
 
-    /// Returns the identities of the feeds that the rule sets need: one for each namespace, or one for
-    /// all namespaces if a rule set names no namespaces. `target` must be the target of this rule book.
+    /// Returns the identities of the feeds that the rule sets need. If each rule set names its
+    /// namespaces, there is one feed for each namespace. Otherwise, there is one feed for all
+    /// namespaces. `target` must be the target of this rule book.
     pub fn sources(&self, target: &Arc<Gvr>) -> Vec<Source> {
         let source = |namespace: Option<&str>| Source {
             target: target.clone(),
@@ -104,8 +105,8 @@ impl RuleBook {
 }
 
 /// The rule sets that are in no rule book. After a restart or a change of the leader, the tracker
-/// knows the rule sets of its restored operations only by name. From this type, the tracker learns
-/// which of these operations stay in flight, and which complete.
+/// knows the rule sets of its restored operations only by name. This type tells the tracker which
+/// of these operations stay in flight, and which complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleSetsWithoutBook {
     /// Names of the rule sets that can get a rule book later. Their restored operations stay in

@@ -1,11 +1,11 @@
-//! Checks the fields of a rule set against the schema of the CRD, because two kinds of rule sets were
-//! never checked against the current schema:
+//! Checks the fields of a rule set against the schema of the CRD. In two cases, no kube-apiserver
+//! has checked the rule set against the current schema:
 //!
 //! - rule sets that are read from files
 //! - rule sets that were stored in the cluster before the schema got stricter
 //!
-//! The module also makes the checks that the schema does not make: of the label selector and of
-//! durations.
+//! The module also checks the label selector and the durations, which the schema does not check
+//! completely.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{MAX_WAIT_SECONDS, OperationRuleSetSpec, Rule};
@@ -57,8 +57,9 @@ fn holds(rule: &str, value: &Value) -> bool {
     })
 }
 
-/// Returns true if `text` is a duration, and not an expression. The pattern of the schema also matches
-/// texts that are no valid durations, such as `30m1h` and `99999999999999999999`.
+/// Returns true if `text` is meant as a duration, and not as an expression. Also returns true for
+/// invalid durations that match the pattern of the schema, such as `30m1h` and
+/// `99999999999999999999`.
 pub(super) fn is_duration(text: &str) -> bool {
     let pattern = &SCHEMA["properties"]["rules"]["items"]["properties"]["debounce"]["pattern"];
     duration::parse(text).is_some() || holds(&format!("self.matches({pattern})"), &json!(text))
@@ -75,8 +76,8 @@ impl RuleSetCheck {
         }
     }
 
-    /// Checks a value against its schema, as the kube-apiserver does. `path` is the place of the value,
-    /// such as `rules[Migrating].state`.
+    /// Checks a value against its schema, as the kube-apiserver does. `path` is the path of the
+    /// value, such as `rules[Migrating].state`.
     fn value(&mut self, path: &str, schema: &Value, value: &Value) {
         match value {
             Value::String(text) => {
@@ -124,8 +125,8 @@ impl RuleSetCheck {
         }
     }
 
-    /// Checks the number of characters or entries. `of` is the last part of the schema's keyword, such as
-    /// `Length` of `maxLength`.
+    /// Checks the number of characters or entries. `of` is the last part of the schema's keyword,
+    /// such as `Length` of `maxLength`.
     fn size(&mut self, path: &str, schema: &Value, (of, unit): (&str, &str), size: usize) {
         let limit = |kind: &str| schema[format!("{kind}{of}")].as_u64()?.try_into().ok();
         let least = limit("min").unwrap_or(0);

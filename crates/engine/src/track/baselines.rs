@@ -6,8 +6,8 @@
 //! baseline covers all namespaces together. In addition, each namespace has its own baseline.
 //!
 //! Each rule has a timing hash, a hash of the fields that affect the durations. If the timing hash
-//! changes, new durations are not comparable with earlier durations. So the baselines of the rule's
-//! operation start again without runs.
+//! changes, new durations are not comparable with earlier durations. So the next run removes all
+//! earlier runs from the baselines of this rule.
 
 use ifo_api::Text;
 use jiff::Timestamp;
@@ -21,8 +21,8 @@ use std::time::Duration;
 /// follows a lasting change of the cluster, such as faster storage.
 const MAX_RUNS: usize = 200;
 
-/// Minimum number of runs for using the baseline of one namespace. If the namespace has fewer runs,
-/// the baseline for all namespaces together is used.
+/// Minimum number of runs in the baseline of one namespace. If there are fewer runs, the tracker
+/// uses the baseline of all namespaces together.
 const ENOUGH_IN_NAMESPACE: u64 = 20;
 
 /// Minimum number of earlier runs from which the tracker decides that an operation is overdue. With
@@ -34,12 +34,13 @@ pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 /// [`Baselines::remove_surplus`] removes some of them.
 const MAX_BASELINES: usize = 1_000;
 
-/// Maximum length of all baselines as text, in bytes. `ifo-apiserver` stores the text in a ConfigMap,
-/// which can have 1 MiB. If the baselines need more bytes, the text leaves out those that
+/// Maximum length of all baselines as text, in bytes. `ifo-apiserver` stores the text in a
+/// ConfigMap, which can have 1 MiB. If the text would be longer, it leaves out the baselines that
 /// `remove_surplus` removes first.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
-/// Version of the format of the text. [`SharedBaselines::load`] refuses a text with another version.
+/// Version of the format of this text. [`SharedBaselines::load`] refuses a text with another
+/// version.
 const FORMAT: u32 = 2;
 
 /// Identity of a baseline.
@@ -136,7 +137,8 @@ impl Baseline {
         }
     }
 
-    /// Adds the durations of runs that are newer than the known runs.
+    /// Adds the durations of runs that are newer than the known runs, and computes the usual
+    /// duration.
     fn learn(&mut self, seconds: impl IntoIterator<Item = f64>, last_run: Timestamp) {
         self.durations.extend(seconds);
         let surplus = self.durations.len().saturating_sub(MAX_RUNS);
@@ -173,8 +175,8 @@ impl Baselines {
     }
 }
 
-/// Rounds to three significant digits, such as 83.2. So a baseline of 200 runs takes about 1 KB of
-/// text.
+/// Rounds a duration to three significant digits, such as 83.2. So a baseline of 200 runs takes
+/// about 1 KB of text.
 fn rounded(seconds: f64) -> f64 {
     let text = format!("{seconds:.2e}");
     text.parse().expect("a formatted number can be parsed")
@@ -227,10 +229,10 @@ impl SharedBaselines {
             .or_else(|| of(None))
     }
 
-    /// Adds the runs in a text of [`SharedBaselines::encode`], which are older than the known runs.
-    /// Returns the number of baselines in the text. If two baselines have the same identity but
-    /// different timing hashes, they belong to different versions of the rule and cannot be merged. In
-    /// this case, the baseline whose last run is newer stays.
+    /// Adds the runs of a text from [`SharedBaselines::encode`]. These runs count as older than the
+    /// known runs. Returns the number of baselines in the text. If two baselines have the same
+    /// identity but different timing hashes, they belong to different versions of the rule and
+    /// cannot be merged. In this case, the baseline whose last run is newer stays.
     ///
     /// The caller must then send [`Message::BaselinesLoaded`](super::Message::BaselinesLoaded).
     pub fn load(&self, text: &str) -> Result<usize, BaselinesError> {

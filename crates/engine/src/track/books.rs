@@ -1,5 +1,5 @@
-//! The rules of all targets. Operations refer to their rule sets by name, because after a restart or a
-//! change of the leader, operations are restored before their rule sets arrive.
+//! The rules of all targets. Operations refer to their rule sets by name. The reason: after a
+//! restart or a change of the leader, operations are restored before their rule sets arrive.
 
 use super::superseded_operations::OperationName;
 use crate::rules::{CompiledRule, RuleBook, RuleSet, RuleSetsWithoutBook};
@@ -47,7 +47,7 @@ impl Books {
         self.by_target.get(target)
     }
 
-    /// Returns a target whose rules are about the subject.
+    /// Returns a target whose rules are about objects of the subject's kind.
     pub fn target_of(&self, subject: &SubjectReference) -> Option<&Arc<Gvr>> {
         let mut books = self.by_target.iter();
         books.find_map(|(target, book)| is_about(book, subject).then_some(target))
@@ -87,7 +87,8 @@ impl Books {
             && !(self.removed).contains(&(rule_set.clone(), operation.clone()))
     }
 
-    /// Returns true if the rule set has no rule book, because the cluster does not serve its target.
+    /// Returns true if the rule set has no rule book, because the cluster does not serve its
+    /// target.
     pub fn is_unserved(&self, rule_set: &str) -> bool {
         let without = self.without_book.as_ref();
         !self.rule_sets.contains_key(rule_set)

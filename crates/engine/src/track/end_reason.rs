@@ -15,14 +15,14 @@ pub enum End {
     /// The rule's `outcome` yielded this state. The text is about the end, such as the cause of a
     /// failure. It may be empty.
     Outcome(State, Text),
-    /// The rule's `outcome` yielded `Succeeded`, but the rule detects a trouble and no work. So the
-    /// trouble is over. The text is about the end. It may be empty.
+    /// The rule's `outcome` yielded `Succeeded`, but the rule detects a problem instead of work. So
+    /// the problem is over. The text is about the end. It may be empty.
     Recovered(Text),
     /// The operation with this name superseded the completed operation.
     Superseded(Text),
     /// Another run of the operation started.
     Replaced,
-    /// The object was deleted. `is_success` is true if this was the purpose of the operation.
+    /// The object was deleted.
     SubjectDeleted {
         /// True if the purpose of the operation was that the object is deleted.
         is_success: bool,
@@ -64,9 +64,9 @@ impl End {
     /// Returns the last message of the operation. `before` is its last message while it was in
     /// flight.
     ///
-    /// The object has already changed at the end. So the rule's `message` can be untrue then: an
-    /// upgrade that is over would be an upgrade from the new version to the new version. This is
-    /// why the last message contains `before`.
+    /// At the end, the object has already changed, so the rule's `message` may no longer be true.
+    /// For example, the message of a completed upgrade would describe an upgrade from the new
+    /// version to the new version. So the last message contains `before`.
     pub fn message(&self, before: &str) -> String {
         let about_end = self.about_end();
         if before.is_empty() || about_end.contains(before) {

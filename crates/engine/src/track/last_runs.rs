@@ -1,6 +1,7 @@
-//! Remembers when the last completed run of each operation started and ended. The next run must not start
-//! in the same second, because the name of an operation depends on its start in whole seconds. A run is
-//! one occurrence of an operation, from its start to its end.
+//! Remembers when the last completed run of each operation started and ended. The next run must not
+//! start in the same second as the last run. Otherwise, both runs would get the same name, because
+//! the name depends on the start in whole seconds. A run is one occurrence of an operation, from
+//! its start to its end.
 
 use super::expiring_map::ExpiringMap;
 use super::operation::OperationStart;
@@ -68,8 +69,8 @@ impl LastRuns {
         OperationStart { at, ..start }
     }
 
-    /// Forgets the runs that have expired, and the runs beyond the maximum. `retained` is the setting
-    /// `RETAIN_MAX`.
+    /// Forgets the runs that have expired, and the runs beyond the maximum. `retained` is the
+    /// setting `RETAIN_MAX`.
     pub fn expire(&mut self, retained: usize, now: Instant) {
         self.0.expire(retained.max(MAX_LAST_RUNS), now);
     }

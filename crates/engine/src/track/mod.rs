@@ -1,8 +1,8 @@
 //! The [`Tracker`] is the state machine that turns the results of rules into operations. It decides
-//! when an operation starts, changes and completes. Its inputs are [`Message`]s: events of watches
-//! (such as the evaluation of an object that has changed), changes of rules, changes of namespaces,
-//! and the initial state of a new leader. Its output is a [`Write`] for each change of an
-//! operation. The caller passes the time to each call.
+//! when an operation starts, changes and completes. Its inputs are [`Message`]s, such as the
+//! evaluation of an object that has changed, new rules, or the initial state of a new leader. Its
+//! output is a [`Write`] for each change of an operation. The caller passes the current time to
+//! each method that needs it.
 
 mod baselines;
 mod books;
@@ -38,15 +38,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A change of the index. The index contains operations and records in memory. A record is an
-/// object with the result of one completed operation. `ifo-apiserver` answers clients from the
-/// index.
+/// A change of the index, which contains all served objects in memory: operations, records and
+/// activities. A record is an object with the result of one completed operation. `ifo-apiserver`
+/// answers clients from the index.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Adds or replaces an object. The index assigns the resourceVersion. If nothing except the
     /// resourceVersion would change, the index ignores the write.
     Put {
-        /// Namespace and name of the object. They are not compared with those in `object`.
+        /// Namespace and name of the object. The index does not compare them with `object`.
         key: Key,
         /// The object, without a resourceVersion.
         object: Object,
@@ -83,12 +83,12 @@ pub enum Message {
     /// Stored runs were added to the baselines ([`SharedBaselines::load`]), so that operations in
     /// flight can be overdue now.
     BaselinesLoaded,
-    /// The namespaces or nodes that exist now. The tracker deletes the retained completed operations
-    /// and the records of deleted namespaces. The task that writes the tracker's changes to the index
-    /// needs both lists for the activities.
+    /// The namespaces or nodes that exist now. The tracker deletes the retained completed
+    /// operations and the records of deleted namespaces. The task that writes the tracker's changes
+    /// to the index uses both lists to compute the activities.
     Existing(Existing),
-    /// The rule sets that may miss operations now. The index contains the operations of all earlier
-    /// messages before it contains these gaps. The tracker ignores this message.
+    /// The rule sets that may miss operations now. The gaps are written to the index after the
+    /// operations of all earlier messages. The tracker ignores this message.
     Gaps(Gaps),
     /// A request for an answer as soon as the index contains the changes of all earlier messages.
     /// The task that writes these changes to the index sends the answer. The tracker ignores this
@@ -103,8 +103,8 @@ pub struct Publication {
     pub target: Arc<Gvr>,
     /// New rules. None if no rules for the resource remain.
     pub book: Option<Arc<RuleBook>>,
-    /// True if the cluster no longer serves the resource. Operations that no rule can detect any
-    /// more then complete with the reason `TargetRemoved` instead of `RuleRemoved`.
+    /// True if the cluster no longer serves the resource. In this case, the operations that no rule
+    /// can detect any more complete with the reason `TargetRemoved` instead of `RuleRemoved`.
     pub removed: bool,
 }
 

@@ -1,9 +1,10 @@
 //! One operation in flight on an object, such as the migration of a virtual machine. The object is
 //! called the subject of the operation.
 //!
-//! A rule of a rule set (an `OperationRuleSet`) detects the operation. Its values are called a
-//! detection. Several rule sets can detect the same operation, so the operation stores one detection
-//! for each rule set. It knows the rule sets only by name: [`Books`] contains their rules.
+//! A rule of a rule set (an `OperationRuleSet`) detects the operation. The values that the rule
+//! yields are called a detection. Several rule sets can detect the same operation, so the operation
+//! stores one detection for each rule set. The operation stores only the names of the rule sets:
+//! [`Books`] contains their rules.
 //!
 //! If no rule detects the operation any more, its debounce period begins. If no rule detects it
 //! again during this period, the operation completes.
@@ -34,8 +35,8 @@ use litemap::LiteMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The values that rules yield for one operation, by the name of the rule set. Usually, only one rule
-/// set detects an operation.
+/// The detections of one operation, by the name of the rule set. Usually, only one rule set detects
+/// an operation.
 pub type Detections = LiteMap<Text, Arc<RuleValues>>;
 
 /// An operation in flight: the object that clients read, and what the tracker needs to change it.
@@ -51,16 +52,16 @@ pub struct Operation {
     /// End of the debounce period. None if no debounce period has begun, for example because the
     /// operation is detected.
     pub debounce_end: Option<Instant>,
-    /// True if the labels of the subject no longer match the label selector of the rule set whose
-    /// values clients see, and no rule set detects the operation.
+    /// True if no rule set detects the operation, because the labels of the subject no longer match
+    /// the label selector. The selector is that of the rule set whose values clients see.
     pub left_selection: bool,
     /// The values that clients see. During the debounce period, these are the last values.
     pub values: Arc<RuleValues>,
     /// State that clients see while the operation is detected. During the debounce period, clients
     /// see `Settling` instead.
     state: State,
-    /// State that the rule yields. Clients see this state after the rule has yielded
-    /// it for the time `stateAfter` (a field of the rule).
+    /// State that the rule yields. Clients see this state after the rule has yielded the state for
+    /// the time `stateAfter` (a field of the rule).
     ///
     /// During the debounce period, this is the last state that clients saw before that period. If a
     /// rule detects the operation again with another state, the time `stateAfter` starts again.
@@ -155,8 +156,8 @@ impl Operation {
         self.object.metadata.creation_timestamp.0
     }
 
-    /// Returns the last time at which the server knew that a rule detected the operation. The server
-    /// updates this time only together with changes that clients see.
+    /// Returns the last known time at which a rule detected the operation. The server updates this
+    /// time only together with changes that clients see.
     pub fn last_detected(&self) -> Timestamp {
         self.object.status.last_detected.0
     }
@@ -176,14 +177,15 @@ impl Operation {
         books.may_arrive(self.rule_set(), &self.what.operation)
     }
 
-    /// Returns the rule whose values clients see. None if it does not exist, or has not arrived yet.
+    /// Returns the rule whose values clients see. None if the rule does not exist, or has not
+    /// arrived yet.
     pub fn rule<'b>(&self, books: &'b Books) -> Option<&'b CompiledRule> {
         let (_, rule) = books.rule(self.rule_set(), &self.what.operation)?;
         Some(rule)
     }
 
-    /// Returns true if the rule now yields another `instance` than at first. In this case, the
-    /// detections belong to another run of the operation.
+    /// Returns true if the rule now yields another `instance` than the first one that it yielded.
+    /// In this case, the detections belong to another run of the operation.
     pub fn is_another_run(&self) -> bool {
         let next = self.next_values().1.instance.as_ref();
         let own = self.object.status.instance.as_ref();
@@ -223,9 +225,9 @@ impl Operation {
         }
     }
 
-    /// Returns what an end means for this operation. The rule decides in two cases: whether the
-    /// deletion of the object is the success of the operation, and whether the end of a trouble is
-    /// a success.
+    /// Returns the end of this operation, as its rule defines the end. The rule decides whether the
+    /// deletion of the object is a success, and whether the outcome `Succeeded` means only that a
+    /// problem is over.
     pub fn own_end(&self, end: End, books: &Books) -> End {
         let Some(rule) = self.rule(books) else {
             return end;
@@ -271,7 +273,7 @@ impl Operation {
         }
     }
 
-    /// Adds the duration of a successful run to the durations of earlier runs.
+    /// Adds the duration of the run to the durations of earlier runs, if the run was successful.
     pub fn learn_duration(
         &self,
         namespace: Option<&Text>,
@@ -318,9 +320,10 @@ impl Operation {
         }
     }
 
-    /// Returns the rule set and the values that clients see from now on. The rule set is the same as
-    /// before. If it no longer detects the operation, the result is the rule set whose name comes
-    /// first in the alphabet. If no rule set detects the operation, the values stay the same.
+    /// Returns the rule set and the values that clients see from now on. The rule set stays the
+    /// same while it detects the operation. Otherwise, the result is the first of the other rule
+    /// sets that detect the operation, by name. If no rule set detects the operation, the rule set
+    /// and the values stay the same.
     pub fn next_values(&self) -> (&Text, &Arc<RuleValues>) {
         let own = self.rule_set();
         let same = self.detections.get(own).map(|values| (own, values));

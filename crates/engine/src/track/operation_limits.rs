@@ -3,8 +3,8 @@
 //! cannot use up the bound of another rule set. In addition, all rule sets share one bound. Each
 //! component has a share of this bound for all its rule sets together.
 //!
-//! An operation with long texts counts as several operations ([`TEXTS_OF_OPERATION`]). So the bounds
-//! on the number of operations also limit their memory.
+//! An operation with long texts counts as several operations ([`TEXTS_OF_OPERATION`]). So the
+//! bounds on the number of operations also limit their memory.
 //!
 //! A bound never ends an operation. The tracker only refuses new operations, and longer texts for
 //! operations in flight.
@@ -22,8 +22,8 @@ pub const MAX_OPERATIONS_OF_RULE_SET: usize = 10_000;
 /// Maximum number of operations of all rule sets together.
 pub const MAX_OPERATIONS: usize = 50_000;
 
-/// Bytes of text, such as messages and labels. An operation counts once, and once more for each full
-/// multiple of this size. Most operations have less than 500 bytes.
+/// An operation counts once, and once more for each full 1 KiB of its texts, such as messages and
+/// labels. Most operations have less than 500 bytes.
 pub(super) const TEXTS_OF_OPERATION: usize = 1 << 10;
 
 /// The bounds of a tracker. Only tests and benchmarks use other bounds than the default.
@@ -66,11 +66,12 @@ pub(super) struct Refusal {
     pub rule_set: Text,
     /// The bound.
     pub reached: ReachedBound,
-    /// How often the operation counts.
+    /// How often the operation counts for the bounds.
     pub count: usize,
 }
 
-/// Counts the operations of all rule sets, and decides if a new operation is within the bounds.
+/// Counts the operations of all rule sets, and decides whether a new operation is within the
+/// bounds.
 #[derive(Debug, Default)]
 pub(super) struct OperationLimits {
     pub bounds: OperationBounds,
@@ -123,9 +124,9 @@ impl OperationLimits {
         false
     }
 
-    /// Returns true if the rule set may have an operation now that counts `count` times and that
-    /// `bound` has refused. Only the next evaluation shows whether there is room on an object. So for
-    /// `OperationBound::Object`, the result is always true.
+    /// Returns true if `bound` would now admit an operation of the rule set that counts `count`
+    /// times. For `OperationBound::Object`, the result is always true, because only the next
+    /// evaluation shows whether there is room on the object.
     pub fn has_room(&self, rule_set: &RuleSetId, bound: OperationBound, count: usize) -> bool {
         bound == OperationBound::Object || self.exceeded(rule_set, 0, count).is_none()
     }
@@ -135,7 +136,8 @@ impl OperationLimits {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns the bound that `count` more operations exceed on an object that has `on_object`.
+    /// Returns the bound that `count` more operations exceed, and its maximum. `on_object` is what
+    /// the rule set already uses on the object.
     fn exceeded(
         &self,
         (component, name): &RuleSetId,

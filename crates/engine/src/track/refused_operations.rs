@@ -19,7 +19,7 @@ pub(super) struct RefusedOperations(BTreeMap<(Text, OperationBound), RefusedAtBo
 struct RefusedAtBound {
     rule_set: Arc<RuleSet>,
     report: Report,
-    /// The smallest count of a refused operation since the last list began.
+    /// The smallest [`Refusal::count`] since the last list began.
     least_count: usize,
     /// True if the bound has refused an operation since the last list began.
     is_confirmed: bool,
@@ -55,13 +55,14 @@ impl RefusedOperations {
 
     /// Handles the end of a list. Returns the reports of the bounds that have refused nothing in
     /// this list. The caller must drop these reports after the listed operations are in the index.
-    /// If it drops them earlier, an answer that lacks these operations counts as complete.
+    /// If the caller drops the reports earlier, clients could get a list of operations that counts
+    /// as complete, but lacks these operations.
     pub fn end_list(&mut self) -> impl Iterator<Item = Report> {
         let ended = self.0.extract_if(.., |_, refused| !refused.is_confirmed);
         ended.map(|(_, refused)| refused.report)
     }
 
-    /// Returns each rule set with refused operations, and true if there is room for some of them. A
+    /// Returns each rule set with refused operations, and whether there is room for some of them. A
     /// rule set is returned once for each bound.
     pub fn rooms(&self, limits: &OperationLimits) -> impl Iterator<Item = (&Arc<RuleSet>, bool)> {
         self.0.iter().map(|((_, bound), refused)| {

@@ -1,7 +1,8 @@
 //! Stores which completed operations or records the tracker retains until they expire. If there are
 //! too many, the tracker selects the component with most objects. In this component, it selects the
 //! rule set with most objects, and removes the oldest object of this rule set. So a component never
-//! pushes out the history of a smaller component. The same applies to the rule sets of a component.
+//! causes the removal of objects of a smaller component. The same applies to the rule sets of a
+//! component.
 
 use crate::ClockReading;
 use ifo_api::Key;
@@ -27,7 +28,7 @@ pub(super) type RuleSetId = (Text, Text);
 /// The retained objects.
 #[derive(Debug)]
 pub(super) struct RetainedByComponent {
-    /// None if no object is retained.
+    /// None if the tracker retains no objects.
     retention: Option<Retention>,
     objects: BTreeMap<Key, RetainedObject>,
     /// Time of expiry and key of the objects of each owner. Owners without objects have no entry.
@@ -51,9 +52,9 @@ impl RetainedByComponent {
         }
     }
 
-    /// Retains the object `key` of an operation that started at `start` and ended at `end`. Replaces an
-    /// existing object with this key. Returns false if the retention of the object is over, or if no
-    /// object is retained.
+    /// Retains the object `key` of an operation that started at `start` and ended at `end`.
+    /// Replaces an existing object with this key. Returns false if the retention of the object is
+    /// already over, or if the tracker retains no objects.
     pub fn insert(
         &mut self,
         key: Key,
@@ -99,8 +100,8 @@ impl RetainedByComponent {
         self.objects.keys().map(|key| key.object_namespace().into())
     }
 
-    /// Removes the objects in a namespace whose operations `was_deleted` selects by their start.
-    /// Returns their keys.
+    /// Removes each object in a namespace for which `was_deleted` returns true. Its argument is the
+    /// start of the operation. Returns the keys of the removed objects.
     pub fn remove_from(
         &mut self,
         namespace: &str,
@@ -122,9 +123,9 @@ impl RetainedByComponent {
         firsts.map(|(until, _)| *until).min()
     }
 
-    /// Removes an object that has expired. If no object has expired, but there are too many, removes the
-    /// oldest object of the largest rule set in the largest component. Returns the key of the removed
-    /// object, or None if no object was removed.
+    /// Removes an object that has expired. If no object has expired, but there are too many,
+    /// removes the oldest object of the largest rule set in the largest component. Returns the key
+    /// of the removed object, or None if no object was removed.
     pub fn pop(&mut self, now: Instant) -> Option<Key> {
         let firsts = self.by_owner.values().filter_map(BTreeSet::first);
         let first = firsts.min().filter(|(until, _)| *until <= now);

@@ -30,15 +30,16 @@ pub struct TrackerSettings {
     /// Retention of completed operations. None if completed operations are deleted at once.
     pub retain: Option<Retention>,
     /// Maximum number of records. A record is a short summary of a completed operation. If there
-    /// are more records, the tracker deletes the oldest ones of the largest rule set in the
-    /// component that has most records. If the maximum is 0, the tracker writes no records.
+    /// are more records, the tracker selects the component with most records. In this component, it
+    /// deletes the oldest records of the rule set with most records. If the maximum is 0, the
+    /// tracker writes no records.
     pub max_records: usize,
     /// Namespace of the operations on cluster-scoped objects.
     pub cluster_namespace: Text,
 }
 
-/// Time for which the last completed run of an operation is remembered. If the setting `RETAIN_FOR`
-/// is longer, `RETAIN_FOR` is the time.
+/// The tracker remembers the last completed run of an operation for this time, or for the setting
+/// `RETAIN_FOR` if that is longer.
 const LAST_RUN_TTL: Duration = Duration::from_hours(1);
 
 /// Maximum age of a record (a short summary of a completed operation), counted from the end of the
@@ -74,10 +75,10 @@ pub(super) struct SharedState {
     pub(super) last_runs: LastRuns,
     /// The retained operations: key, rule set, start and expiry of each.
     pub(super) retained: RetainedByComponent,
-    /// The records, in the same way.
+    /// The records: key, rule set, start and expiry of each.
     pub(super) records: RetainedByComponent,
     /// Deleted namespaces. The value is the creation time of a new namespace with the same name.
-    /// None if there is no such namespace, or if its creation time is unknown.
+    /// None if there is no such namespace.
     ///
     /// The tracker does not retain an operation of a deleted namespace. The operation can complete
     /// after the watch of namespaces has reported the deletion. So the tracker must remember the
@@ -142,8 +143,8 @@ impl SharedState {
         tracing::info!(subject = %kind, namespace = %key.namespace, name = %key.name,
             operation = %name, "operation started");
         // If the tracker has forgotten when the previous run started, the new run can get the same
-        // name. If the previous run is still retained, the end of its retention would delete the
-        // new operation. So this line removes the retention.
+        // name. If the previous run is still retained, the end of its retention would then delete
+        // the new operation. So the previous run is no longer retained.
         self.retained.remove(&key);
         self.show(operation);
     }

@@ -1,8 +1,8 @@
 //! Tracks the operations on one object. The object is called the subject of its operations.
 //!
 //! The tracker calls [`TrackedSubject`] for each event that can start, change or complete these
-//! operations. Examples are an evaluation or the deletion of the object, an expired timer, new
-//! rules, and the start or end of an interruption of the watch.
+//! operations. Examples are an evaluation of the object, its deletion, an expired timer, new rules,
+//! and an interruption of the watch.
 
 mod admit_operations;
 mod context;
@@ -83,8 +83,8 @@ impl TrackedSubject {
         });
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
         // Past times in `states` and `ready` need no timer. For example, an operation can still
-        // wait after the end of its `appearAfter`, because another operation supersedes it or
-        // because the watch is interrupted. A timer cannot end this wait.
+        // wait after the end of its `appearAfter`, because another operation supersedes it. A timer
+        // cannot end this wait.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
@@ -172,8 +172,8 @@ impl TrackedSubject {
 
     /// Updates all operations of the subject, and writes the operations that have changed:
     ///
-    /// - The debounce period of an operation starts when the operation is no longer detected. If the
-    ///   rules of a restored operation can still arrive, its debounce period starts when they do.
+    /// - The debounce period of an operation starts when the operation is no longer detected. The
+    ///   debounce period of a restored operation does not start while its rule can still arrive.
     /// - The debounce period is cancelled when the operation is detected again.
     /// - An operation completes when another operation supersedes it.
     /// - A waiting operation starts when its `appearAfter` is over and no operation supersedes it.
@@ -194,8 +194,8 @@ impl TrackedSubject {
                     );
                 }
             }
-            // Superseded operations complete before the writes below. So no superseded operation is
-            // written with the state `Settling` first.
+            // Superseded operations complete before the writes below. Otherwise, clients would
+            // first see the state `Settling` of a superseded operation.
             self.apply_supersession(step);
         } else if !step.gap {
             return;
@@ -208,9 +208,10 @@ impl TrackedSubject {
     }
 
     /// Applies new rules. `changed` is the target (the resource that rules watch) whose rules have
-    /// changed. It is None if the server has read all rule sets. Removes the detections of removed
-    /// rules. Completes the operations that no rule can detect any more, with the reason `end`. If
-    /// the rules of a restored operation can still arrive, the operation stays in flight.
+    /// changed. None if the rules have not changed, but the server has just sent all rule books.
+    /// Removes the detections of removed rules. Completes the operations that no rule can detect
+    /// any more, with the reason `end`. If the rules of a restored operation can still arrive, the
+    /// operation stays in flight.
     pub(super) fn rules_changed(
         &mut self,
         changed: Option<&Arc<Gvr>>,
@@ -260,7 +261,8 @@ impl TrackedSubject {
         }
     }
 
-    /// Completes all operations, and removes all waiting operations, because the subject was deleted.
+    /// Completes all operations, and removes all waiting operations, because the subject was
+    /// deleted.
     pub(super) fn deleted(&mut self, step: &mut SubjectEventContext<'_>) {
         self.waiting.clear();
         let end = |_: &mut Operation| Some(End::SubjectDeleted { is_success: false });

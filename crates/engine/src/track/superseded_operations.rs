@@ -3,8 +3,8 @@
 //! A rule can declare that its operation supersedes other operations of its component. A rule never
 //! ends an operation of another component, because another team can own that component.
 //!
-//! A superseded operation that is in flight completes. A superseded operation that is not in flight does not start while the
-//! operation that supersedes it is in flight.
+//! A superseded operation in flight completes. A superseded operation that is not in flight does
+//! not start before the superseding operation ends.
 
 use ifo_api::Text;
 use std::collections::BTreeMap;
@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// The identity of an operation among all operations on one object (its subject).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OperationName {
-    /// Component of the rule sets that detect the operation, such as `kubevirt`. If rule sets of two
-    /// components detect an operation with the same name, these are two operations.
+    /// Component of the rule sets that detect the operation, such as `kubevirt`. If rule sets of
+    /// two components detect an operation with the same name, these are two operations.
     pub component: Text,
     /// Name of the operation, such as `Migrating`.
     pub operation: Text,
@@ -30,7 +30,7 @@ pub struct OperationCandidate<'a> {
     /// True if a rule currently detects the operation. False during the debounce period.
     pub detected: bool,
     /// Name of the rule set whose values the operation shows, and index of the rule in this rule
-    /// set. The order of these pairs decides which rule is the earlier one.
+    /// set. The rule with the smaller pair is the earlier rule.
     pub order: (&'a str, usize),
     /// Names of the operations that the rule declares as superseded. `*` stands for all.
     pub supersedes: &'a [String],
@@ -49,8 +49,8 @@ impl OperationCandidate<'_> {
             && names.any(|name| name == "*" || other.what.operation == *name)
     }
 
-    /// Returns true if this operation wins over `other`. This means that it supersedes `other` if
-    /// there are no further operations on the object.
+    /// Returns true if this operation wins over `other`. If the object has no further operations,
+    /// the winner supersedes `other`.
     ///
     /// If only one of the two rules declares the other operation as superseded, the operation of
     /// this rule wins. If both rules do so, the detections decide:
@@ -71,17 +71,17 @@ impl OperationCandidate<'_> {
 /// candidates over which it wins. A superseded candidate supersedes no candidate. For example, if C
 /// wins over B, and B wins over A, then C supersedes B. So B does not supersede A, and A stays.
 ///
-/// In a cycle, each candidate wins over the next candidate, and the last wins over the first. Then the
-/// candidate with the earliest rule stays, although another candidate wins over it.
+/// In a cycle, each candidate wins over the next candidate, and the last wins over the first. Then
+/// the candidate with the earliest rule stays, although another candidate wins over it.
 pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usize>> {
     let mut winners = vec![None; candidates.len()];
     let nothing = |candidate: &OperationCandidate<'_>| candidate.supersedes.is_empty();
     if candidates.iter().all(nothing) {
         return winners;
     }
-    // The operations on each element are a group of their own, so that many elements need little
-    // time. The group of the operations on the whole object comes first, because an operation on an
-    // element never supersedes an operation of this group.
+    // The operations on each element form a group of their own, so that an object with many
+    // elements takes little time. The group of the operations on the whole object comes first,
+    // because an operation on an element never supersedes an operation of this group.
     let mut groups: BTreeMap<Option<&str>, Vec<usize>> = BTreeMap::new();
     for (index, candidate) in candidates.iter().enumerate() {
         let item = candidate.what.item.as_deref();
@@ -94,7 +94,7 @@ pub fn find_superseded(candidates: &[OperationCandidate<'_>]) -> Vec<Option<usiz
         loop {
             let is_free = |index: usize| !open.iter().any(|&other| wins_over(other, index));
             let free = || open.iter().copied().find(|&index| is_free(index));
-            // If no candidate is free, some candidates are in a cycle.
+            // If no candidate is free, the open candidates contain a cycle.
             let rank = |it: usize| (nothing(&candidates[it]), candidates[it].order);
             let first = || open.iter().copied().min_by_key(|&it| rank(it));
             let Some(winner) = whole_winners.next().or_else(free).or_else(first) else {

@@ -42,7 +42,7 @@ pub const MAX_RESTORED: usize = 50_000;
 #[derive(Debug)]
 pub struct InitialState {
     cluster_namespace: Text,
-    /// The existing namespaces. None if they could not be read.
+    /// The existing namespaces. None if the new leader could not read them.
     namespaces: Option<Arc<Namespaces>>,
     /// Operations by identity and start, in seconds since 1970. These two values determine the name
     /// and the UID of an operation.
@@ -56,7 +56,8 @@ pub struct InitialState {
 }
 
 impl InitialState {
-    /// Creates a state without operations. `namespaces` is None if the namespaces could not be read.
+    /// Creates a state without operations. `namespaces` is None if the namespaces could not be
+    /// read.
     pub fn new(cluster_namespace: Text, namespaces: Option<Arc<Namespaces>>) -> Self {
         Self {
             cluster_namespace,
@@ -68,8 +69,8 @@ impl InitialState {
         }
     }
 
-    /// Adds an object of the index: an operation or a record. The tracker takes over the object.
-    /// In three cases, the tracker deletes the object instead:
+    /// Adds an object of the index: an operation or a record. The tracker takes over the object. In
+    /// each of these cases, the tracker deletes the object instead:
     ///
     /// - The UID of the operation is missing or invalid, its subject has no UID, or the completed
     ///   operation has no end.
@@ -101,9 +102,9 @@ impl InitialState {
         }
     }
 
-    /// Adds the operation of a custom resource. The caller must first add all objects of the index. A
-    /// custom resource with values that `ifo-apiserver` never writes is logged and ignored. A custom
-    /// resource of a deleted namespace is ignored, too.
+    /// Adds the operation of a custom resource. The caller must first add all objects of the index.
+    /// A custom resource with values that `ifo-apiserver` never writes is logged and ignored. A
+    /// custom resource of a deleted namespace is ignored, too.
     ///
     /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
     /// nothing and returns false. The caller then stops reading.
@@ -158,9 +159,9 @@ impl InitialState {
         self.operations.len()
     }
 
-    /// Returns true if a namespace that existed at `last` was deleted. This is the case if no namespace
-    /// has the name, or if the namespace with this name was created later. Returns false if the
-    /// namespaces could not be read.
+    /// Returns true if a namespace that existed at `last` was deleted. This is the case if no
+    /// namespace has this name, or if the namespace with this name was created after `last`.
+    /// Returns false if the namespaces could not be read.
     fn was_deleted(&self, namespace: &str, last: Timestamp) -> bool {
         let namespaces = self.namespaces.as_ref();
         namespaces.is_some_and(|all| all.get(namespace).is_none_or(|created| *created > last))
@@ -174,11 +175,11 @@ impl InitialState {
         !is_cluster_scoped && self.was_deleted(namespace, record.status.completed.0)
     }
 
-    /// Returns true if the namespace of the operation was deleted. If the operation is in flight, the
-    /// time of its last detection replaces the time of its end.
+    /// Returns true if the namespace of the operation was deleted after the last detection of the
+    /// operation.
     ///
-    /// If the namespaces could not be read, the result is false. If an operation in flight has no
-    /// subject any more, the leader notices this later, when it lists the subjects.
+    /// If the namespaces could not be read, the result is false. If the subject of an operation in
+    /// flight no longer exists, the leader notices this later, when it lists the objects.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
         let operation = &restored.operation;
         let last = match restored.ended {
@@ -196,11 +197,12 @@ impl Tracker {
     ///
     /// `state` can contain several runs of one operation. Only the last run can be in flight. If an
     /// earlier run has no end, it completes with the reason `Replaced` at the start of the next
-    /// run. The reason: a leader does not write custom resources in the order of the changes. So
-    /// the previous leader may have written a later run, but not the end of an earlier run.
+    /// run. The reason: the previous leader may have written the custom resource of a later run,
+    /// but not the end of an earlier run. A leader does not write custom resources in the order of
+    /// the changes.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
-        // The tracker must know the deleted namespaces before it takes over the operations: if an
-        // operation in a deleted namespace completes later, the tracker deletes it at once.
+        // The tracker must know the deleted namespaces before it takes over the operations. The
+        // reason: if an operation in a deleted namespace completes, the tracker deletes it at once.
         for found in state.operations.values() {
             if let Some(name) = &found.subject.reference.namespace
                 && state.is_from_deleted_namespace(found)
@@ -281,9 +283,9 @@ impl Tracker {
         let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
         let is_retained = retained.insert(key.clone(), owner, times, now);
-        // A custom resource can contain the end of an operation that the index has in flight. Clients
-        // that watch operations must receive the end before the deletion. If the index contains the
-        // same object, it ignores the write.
+        // A custom resource can contain the end of an operation that is in flight in the index.
+        // Clients that watch operations must receive the end before the deletion. If the index
+        // contains the same object, it ignores the write.
         if is_in_index || is_retained {
             self.shared.show(&operation);
         }

@@ -38,15 +38,16 @@ pub struct Tracker {
     pub(super) shared: SharedState,
     /// Work that is not finished. It must be finished before the next message.
     pub(super) pending: VecDeque<PendingWork>,
-    /// Reports of bounds that no longer refuse operations. They are dropped when the operations
-    /// that were refused before are in the index.
+    /// Reports of bounds that no longer refuse operations. The tracker drops these reports when the
+    /// operations that were refused before are in the index.
     pub(super) ended_refusals: Vec<Report>,
 }
 
 /// The state of a feed. A feed is the watch of one target, in all namespaces or in one namespace.
 #[derive(Debug, Default)]
 pub(super) struct FeedState {
-    /// The tracked subjects that the current list has contained so far. None if no list is running.
+    /// The tracked subjects that the feed has reported since the current list began. None while no
+    /// list runs.
     seen: Option<HashSet<Identity>>,
     /// True if the first list is complete. From then on, each evaluated object counts as an object
     /// that has just changed.
@@ -161,10 +162,12 @@ impl Tracker {
         timer.into_iter().chain(retained).min()
     }
 
-    /// Stores which namespaces exist. Handles those that were deleted or created again since the
-    /// last call. The first call of a term handles each namespace of an operation or record that
-    /// does not exist as deleted. Before it, `Tracker::resume` has found those that were created
-    /// again.
+    /// Stores which namespaces exist. Handles the namespaces that were deleted since the last call,
+    /// even if they were created again.
+    ///
+    /// At the first call, there is no earlier list. So a namespace of an operation or record counts
+    /// as deleted if it does not exist. `Tracker::resume` has already found the namespaces that
+    /// were created again.
     pub(super) fn set_namespaces(&mut self, existing: &Arc<Namespaces>, now: Instant) {
         let shared = &mut self.shared;
         let before = shared.namespaces.replace(existing.clone());
@@ -256,8 +259,8 @@ impl Tracker {
             TrackedSubject::new(identity.clone(), subject, source.target.clone())
         });
         if self.books.of(&tracked.target).is_none() {
-            // This subject was restored, or the rules of its target were removed. So it gets the target
-            // of this evaluation.
+            // This subject was restored, or the rules of its target were removed. So the subject
+            // gets the target of this evaluation.
             tracked.target = source.target.clone();
             self.step(&identity, now, |it, step| it.continue_debounce(false, step));
         }
@@ -273,14 +276,15 @@ impl Tracker {
         }
     }
 
-    /// Handles the end of a list, or the end of an interruption of the watch.
+    /// Handles the end of a list, or the end of an interruption of the watch without a new list.
     ///
     /// If the list does not contain a tracked subject, the operations of the subject complete with
     /// the reason `SubjectDeleted`. But if `missing` is set, the subject may still exist with other
     /// labels. In this case, the tracker only sends the subject on the channel `missing`.
     fn synced(&mut self, source: &Source, missing: MissingSubjects, now: ClockReading) {
         if source.namespace.is_some() {
-            // It exists only if the rules have changed during an interruption.
+            // This feed state exists only if the rules changed during an interruption
+            // (`apply_rules`).
             self.feeds.remove(&all_namespaces(&source.target));
         }
         let feed = self.feed_state(source);
@@ -332,14 +336,15 @@ impl Tracker {
         // the objects in these lists would count as objects that have just changed.
         let old = self.feeds.extract_if(|source, _| source.target == *target);
         let was_interrupted = old.fold(false, |any, (_, feed)| any | feed.is_interrupted);
-        // The interruption lasts until a new feed has listed the objects. Otherwise, operations whose
-        // debounce period has ended meanwhile would complete.
+        // The interruption lasts until a new feed has listed the objects. Otherwise, an operation
+        // would complete if its debounce period has ended during the interruption.
         if was_interrupted && book.is_some() {
             self.feed_state(&all_namespaces(target)).is_interrupted = true;
         }
         self.books.set(target, book);
-        // Restored subjects have no target yet. Others lose theirs if the rules are about another version
-        // of the resource now. The feed of that version watches them.
+        // Restored subjects have no target yet. The target of other subjects has no rules any more
+        // if the rules now name another version of the resource. Then the feed of that version
+        // watches these subjects.
         for tracked in self.subjects.values_mut() {
             let subject = &tracked.subject.reference;
             if self.books.of(&tracked.target).is_none()

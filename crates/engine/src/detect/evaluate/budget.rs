@@ -1,8 +1,8 @@
-//! Limits the evaluation of each rule set. So an expensive rule set does not affect the other rule sets
-//! of the same rule book, which contains all rule sets of one resource.
+//! Limits the evaluation of each rule set. So an expensive rule set does not affect the other rule
+//! sets of the same rule book. A rule book contains all rule sets of one resource.
 //!
-//! - On one object, each rule set may use an equal share of the evaluation steps (the unit of the cost
-//!   of expressions).
+//! - On one object, each rule set may use an equal share of the evaluation steps (the unit of the
+//!   cost of expressions).
 //! - A rule set is throttled if its evaluations take too much time ([`EvaluationTime`]).
 
 #[cfg(test)]
@@ -27,7 +27,7 @@ pub(super) struct ObjectBudget<'a> {
     budgets: &'a mut RuleSetBudgets,
     /// Number of steps that each rule set may use.
     pub(super) steps: u64,
-    /// Time of each evaluation that is not charged to the rule set.
+    /// The part of the time of each evaluation that is not charged to the rule set.
     free_time: Duration,
     /// End of the last evaluation, or the beginning of the first one. None without a clock.
     clock: Option<EvaluationInstant>,
@@ -42,8 +42,8 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Begins the evaluations on the next object. `covering` is the number of rule sets that cover the
-    /// object.
+    /// Begins the evaluations on the next object. `covering` is the number of rule sets that cover
+    /// the object.
     pub(super) fn begin_object(&mut self, covering: usize) -> ObjectBudget<'_> {
         let covering = u32::try_from(covering.max(1)).unwrap_or(u32::MAX);
         ObjectBudget {
@@ -54,8 +54,8 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Fills the account of a rule set. So the rule set is no longer throttled if its account is full,
-    /// although it was not evaluated meanwhile.
+    /// Adds the time that has passed to the account of a rule set. Otherwise, a rule set that is
+    /// not evaluated would stay throttled, although its account should be full again.
     pub fn fill_account(&self, rule_set: &RuleSet) {
         if let Some(now) = self.time.now() {
             self.time.may_evaluate(rule_set.activity.time(), now.at);
@@ -71,7 +71,8 @@ impl ObjectBudget<'_> {
             .is_none_or(|now| time.may_evaluate(account, now.at))
     }
 
-    /// Charges the time since the last call, or since the beginning, to a rule set.
+    /// Charges a rule set for the time since the previous call. The first call charges the time
+    /// since `begin_object`.
     pub(super) fn charge(&mut self, rule_set: &RuleSet) {
         let (Some(began), Some(ended)) = (self.clock, self.budgets.time.now()) else {
             return;

@@ -17,7 +17,7 @@ pub struct Evaluation {
     /// Time of the last change of the object: the newest time in `metadata.managedFields`. None if
     /// there is no such time, or if the object was evaluated again because time has passed.
     pub changed: Option<Timestamp>,
-    /// Has entries for each rule in one of these cases:
+    /// Contains at least one entry for each rule in one of these cases:
     ///
     /// - The rule detects or continues an operation.
     /// - The rule failed.
@@ -31,16 +31,16 @@ pub struct Evaluation {
     pub outcomes: Vec<DetectedOutcome>,
     /// Rule sets whose label selector does not match the object.
     pub unselected: Vec<Arc<RuleSet>>,
-    /// Failures, each with the name of its rule set. Further failures after the first 100 are left
-    /// out.
+    /// The first 100 failures, each with the name of its rule set.
     pub failures: Vec<(Text, EvaluationFailure)>,
-    /// The operations, by rule set, for which it is unknown whether they are in flight. There are two
-    /// reasons:
+    /// The operations, by rule set, for which it is unknown whether they are in flight. There are
+    /// two reasons:
     ///
     /// - The evaluation failed, or the object cannot be decoded.
     /// - The rule set was not evaluated because it is throttled.
     pub unknown: Vec<(Arc<RuleSet>, Vec<Text>)>,
-    /// Rule sets whose result can change although the object does not change. There are two reasons:
+    /// Rule sets whose result can change although the object does not change. There are two
+    /// reasons:
     ///
     /// - An expression of the rule set read `now`.
     /// - The rule set was not evaluated because it is throttled.
@@ -48,14 +48,14 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// Returns true if at least one rule detects an operation. A rule of which only `continueWhile`
-    /// is true does not count, because such a rule cannot start an operation.
+    /// Returns true if at least one rule detects an operation. If only the `continueWhile` of a
+    /// rule is true, the rule does not count, because it cannot start an operation.
     pub fn detects(&self) -> bool {
         let mut values = self.findings.iter().filter_map(|it| it.values.as_ref());
         values.any(|values| !values.only_continues)
     }
 
-    /// Returns about how many bytes of memory the results of the rules take.
+    /// Returns the approximate size of the results in memory, in bytes.
     pub fn result_bytes(&self) -> usize {
         let values = self.findings.iter().filter_map(|it| it.values.as_ref());
         let messages = values.map(|values| values.shown.message.len());
@@ -65,7 +65,8 @@ impl Evaluation {
             + messages.chain(outcomes).sum::<usize>()
     }
 
-    /// Records that no rule of a rule set was evaluated. All its operations are then unknown.
+    /// Records that no rule of a rule set was evaluated. All operations of the rule set are then
+    /// unknown.
     pub(super) fn skip(&mut self, rule_set: &Arc<RuleSet>, meter: &dyn Meter) {
         for rule in &rule_set.rules {
             meter.evaluation_failed(&rule_set.name, &rule.operation);
@@ -79,10 +80,11 @@ impl Evaluation {
         }
     }
 
-    /// Adds an operation to [`Evaluation::unknown`], if the list does not contain the operation
-    /// yet.
+    /// Adds an operation to [`Evaluation::unknown`]. Does nothing if the list already contains the
+    /// operation.
     pub(super) fn add_unknown(&mut self, rule_set: &Arc<RuleSet>, operation: &Text) {
-        // The rules of a rule set are evaluated one after another.
+        // All rules of a rule set are evaluated before the next rule set, so only the last entry
+        // can be of this rule set.
         let last = self.unknown.last_mut();
         match last.filter(|(own, _)| Arc::ptr_eq(own, rule_set)) {
             Some((_, known)) if known.contains(operation) => {}
@@ -102,8 +104,8 @@ pub struct Finding {
     /// Key of the element. None in two cases:
     ///
     /// - The rule has no `forEach`.
-    /// - The rule has `forEach`, but could not be evaluated on all elements. The result applies to
-    ///   all elements without a finding of their own.
+    /// - The rule has `forEach`, but could not be evaluated on all elements. Then this finding
+    ///   applies to all elements without a finding of their own.
     pub item: Option<Text>,
     /// Values of all descriptive fields of the operation, such as its state and message. None if
     /// the rule failed or was not evaluated.

@@ -20,9 +20,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Maximum length of `instance`, `work`, `initiator` and `itemKey`, and of the name of a node, in
-/// bytes. These values are identifiers such as UIDs, which have 36 bytes. A longer `instance`,
-/// `work`, `initiator` or `itemKey` is a failure of the rule. A node with a longer name is left out, and so is a node whose
-/// name has unprintable characters.
+/// bytes. These values are identifiers such as UIDs, which have 36 bytes. A longer value is a
+/// failure of the rule. Only a node is left out instead if its name is longer or has unprintable
+/// characters.
 const MAX_IDENTITY: usize = 253;
 
 /// Maximum number of list elements on which a rule with `forEach` is evaluated. If the list has
@@ -31,7 +31,7 @@ const MAX_ITEMS: usize = 1_000;
 
 /// Maximum number of operations of one rule set on one object. The tracker enforces this bound. The
 /// evaluator computes the values of one more operation, so that the tracker notices when the bound
-/// is reached. Of further operations, the evaluator only reports that they are detected.
+/// is exceeded. The findings of further operations have no values.
 pub const MAX_OPERATIONS_ON_OBJECT: usize = 256;
 
 /// Maximum number of failures in the list [`Evaluation::failures`] of one object. Further failures
@@ -44,14 +44,14 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
     /// Number of operations of the current rule set whose values were computed on this object. The
-    /// first number counts operations that the rules start, and the second one counts operations that
-    /// `continueWhile` continues.
+    /// first number counts operations whose `expression` is true. The second number counts
+    /// operations that only `continueWhile` continues.
     pub(super) computed_operations: [usize; 2],
     /// Number of outcomes of the current rule set that were computed on this object.
     pub(super) computed_outcomes: usize,
     /// The messages of all operations on the object. Operations with equal messages share one copy.
-    /// A long message that the rules do not compute costs few evaluation steps. So without this
-    /// set, many rule sets could yield many copies of it.
+    /// A rule that copies a long text from the object uses few evaluation steps. So without this
+    /// set, many rule sets could fill the memory with copies of one text.
     pub(super) messages: HashSet<Text>,
 }
 
@@ -83,7 +83,7 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Evaluates a rule with `forEach` on each element. If the key of an element is unknown, or if
-    /// there are too many elements, the result of all elements that were not evaluated is unknown.
+    /// there are too many elements, some elements are not evaluated. Their result is unknown.
     fn evaluate_items(
         &mut self,
         current: CurrentRule<'_>,
@@ -161,9 +161,11 @@ impl<'s> ObjectEvaluator<'_, 's> {
         }
     }
 
-    /// Counts one more operation of the current rule set on the object. Returns false if there are too
-    /// many. Operations that are only continued have a count of their own: the tracker reports the
-    /// bound only for operations that start, so each of those must reach it.
+    /// Counts one more operation of the current rule set on the object. Returns false if there are
+    /// too many. Operations that `continueWhile` only continues have a count of their own. The
+    /// reason: the tracker reports the bound only when it refuses a new operation. With one count,
+    /// the continued operations could use up the count, and the tracker would receive no values of
+    /// new operations.
     fn may_compute_operation(&mut self, only_continues: bool) -> bool {
         let count = &mut self.computed_operations[usize::from(only_continues)];
         *count += 1;
@@ -196,12 +198,12 @@ impl<'s> ObjectEvaluator<'_, 's> {
         });
     }
 
-    /// Evaluates the `outcome` of a rule: the state in which the operation ended. Records the
-    /// outcome if it is not empty.
+    /// Evaluates the `outcome` of a rule, which is the state in which the operation ended. Records
+    /// the outcome if it is not empty.
     ///
     /// The text about the end comes from `outcomeMessage`. If the rule has no such field, and the
     /// outcome is `Failed` or `Superseded`, the text comes from `message`. The reason: most objects
-    /// store the cause of a failure where they store their progress before.
+    /// store the cause of a failure in the field in which they described the progress before.
     fn evaluate_outcome(&mut self, current: CurrentRule<'_>) {
         let Some(text) = self
             .evaluate_text(current, "outcome")
@@ -217,7 +219,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         self.computed_outcomes += 1;
         let has_text = current.rule.program("outcomeMessage").is_some();
         let message = match has_text {
-            // The object has more outcomes than operations, so the texts are left out.
+            // A rule set cannot have so many operations on one object, so the texts of further
+            // outcomes are left out.
             _ if self.computed_outcomes > MAX_OPERATIONS_ON_OBJECT => None,
             true => self.evaluate_message(current, "outcomeMessage"),
             false if state != State::Succeeded => self.evaluate_message(current, "message"),
@@ -252,8 +255,8 @@ impl<'s> ObjectEvaluator<'_, 's> {
         Some(without_unprintable(text))
     }
 
-    /// Evaluates a descriptive field. Returns None if the rule does not set the field, if the
-    /// expression reads a missing field of the object, or if the evaluation failed.
+    /// Evaluates a descriptive field. Returns None in three cases: the rule does not set the field,
+    /// the expression reads a missing field of the object, or the evaluation failed.
     fn evaluate_field<T>(
         &mut self,
         current: CurrentRule<'_>,
@@ -296,10 +299,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
         self.report_failure(current.rule_set, operation, field, error)
     }
 
-    /// Counts a failure in the metrics, stores it for the status of the rule set, logs it and adds
-    /// it to the evaluation. Only the log line names the object. The metrics count the failure
-    /// under the name `counted`: the name of the operation, the key of the computed label, or
-    /// `nodes`.
+    /// Counts a failure in the metrics, stores it for the status of the rule set, logs it, and adds
+    /// it to the evaluation. Only the log line contains the name of the object. The metrics count
+    /// the failure under the name `counted`: the name of the operation, the key of the computed
+    /// label, or `nodes`.
     fn report_failure(
         &mut self,
         rule_set: &RuleSet,

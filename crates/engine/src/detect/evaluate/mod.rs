@@ -27,7 +27,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Evaluates the rules of all rule sets in `book` that cover the object's namespace
-/// ([`RuleSet::covers`]). Earlier evaluations have no effect, so no rule set is throttled.
+/// ([`RuleSet::covers`]). No rule set is throttled, because earlier evaluations have no effect.
 ///
 /// If `expression` or `continueWhile` reads a missing field, the result is false. If another
 /// expression of a rule reads a missing field, this expression yields no value. Any other failure
@@ -41,10 +41,10 @@ pub fn evaluate(
     evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
-/// Evaluates the object like [`evaluate`], except that a rule set can be throttled because of
-/// the time of earlier evaluations with the same `budgets`. A throttled rule set is evaluated only rarely. All
-/// other evaluations skip this rule set, and return its operations in [`Evaluation::unknown`]. The
-/// caller must keep separate `budgets` for each rule book.
+/// Evaluates the object like [`evaluate`], but throttles rule sets. A rule set is throttled if
+/// earlier evaluations with the same `budgets` took too much time. A throttled rule set is
+/// evaluated only rarely. All other evaluations skip the rule set, and return its operations in
+/// [`Evaluation::unknown`]. The caller must keep separate `budgets` for each rule book.
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,
@@ -84,7 +84,8 @@ pub(super) fn evaluate_within(
                 evaluator.evaluation.time_dependent.push(rule_set.clone());
             }
         } else {
-            // No failure is stored, because the status of the rule set already reports the throttling.
+            // No failure is stored, because the status of the rule set already reports the
+            // throttling.
             evaluator.evaluation.skip(rule_set, meter);
             evaluator.evaluation.time_dependent.push(rule_set.clone());
         }
@@ -93,7 +94,7 @@ pub(super) fn evaluate_within(
     Ok(evaluator.evaluation)
 }
 
-/// Returns the labels in `metadata`, except labels whose value is no string.
+/// Returns the labels in `metadata`. Leaves out labels whose value is not a string.
 fn labels_of(metadata: Node<'_>) -> BTreeMap<String, String> {
     metadata
         .get("labels")

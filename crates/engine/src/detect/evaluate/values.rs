@@ -1,4 +1,4 @@
-//! The values that a rule yields for an operation, and the functions that measure and keep them.
+//! The values that a rule yields for an operation.
 
 use ifo_api::Text;
 use ifo_api::live::State;
@@ -17,7 +17,8 @@ pub struct RuleValues {
     pub state: State,
     /// Start time that the rule's `startedAt` yields. None if the rule yields no start time.
     pub started: Option<Timestamp>,
-    /// Time since which the operation waited for its start. Clients see only the value at the start.
+    /// Time at which the operation began to wait for its start. Clients see only the value at the
+    /// start.
     pub queued: Option<Timestamp>,
     /// Result of the rule's `instance`, which identifies one run of the operation.
     pub instance: Option<Text>,
@@ -25,8 +26,8 @@ pub struct RuleValues {
     pub initiator: Option<Text>,
     /// Duration after which the operation is overdue. None if the rule gives no such duration.
     pub expected: Option<Duration>,
-    /// Duration without a rise of the progress after which the operation is stalled. None if the
-    /// rule gives no such duration.
+    /// The operation is stalled if its progress does not rise for this duration. None if the rule
+    /// gives no such duration.
     pub stalled_after: Option<Duration>,
     /// Amount of work, above 0. The duration of a run is divided by this amount before it is
     /// compared with other runs. None if the rule gives no amount.
@@ -51,7 +52,7 @@ pub struct ShownValues {
     pub work: Option<Text>,
     /// Command line that stops the operation, quoted for a shell.
     pub cancel: Option<Text>,
-    /// Nodes that the operation touches, without empty names.
+    /// Names of the nodes that the operation touches. No name is empty.
     pub nodes: Nodes,
 }
 
@@ -61,7 +62,7 @@ pub type Nodes = Arc<[Text]>;
 impl RuleValues {
     /// Returns the number of bytes of all texts.
     pub fn text_bytes(&self) -> usize {
-        // The patterns name all fields, so that the compiler asks for a decision when a field is
+        // The patterns name all fields, so that the compiler reports an error here when a field is
         // added.
         let Self {
             instance,
@@ -90,8 +91,8 @@ impl RuleValues {
         all.chain(nodes.iter()).map(|text| text.len()).sum()
     }
 
-    /// Replaces the texts with the texts of an earlier detection. The progress stays, and so does
-    /// the identity of the run.
+    /// Replaces the texts with the texts of an earlier detection. The progress and `instance` stay
+    /// as they are.
     pub fn keep_texts(&mut self, earlier: &Self) {
         self.initiator.clone_from(&earlier.initiator);
         self.shown = ShownValues {

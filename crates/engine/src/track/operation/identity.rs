@@ -1,5 +1,5 @@
-//! Computes the name and the UID of an operation. They depend on the subject, the operation and its start,
-//! so that each leader computes the same ones.
+//! Computes the name and the UID of an operation. Both depend only on the subject, the operation
+//! and its start, so that each leader computes the same values.
 
 use super::Operation;
 use crate::detect::Subject;
@@ -11,9 +11,9 @@ use uuid::Uuid;
 /// apimachinery).
 const MAX_NAME: usize = 253;
 
-/// Number of hexadecimal digits of the hash in the name of an operation. The author of a rule set can
-/// choose the component and the item, so the author can try out many hashes. With 16 digits (64
-/// bits), the author cannot find the name of another operation.
+/// Number of hexadecimal digits of the hash in the name of an operation. The author of a rule set
+/// can choose the component and the item, so the author can try out many hashes. With 16 digits (64
+/// bits), it takes too long to find the hash of another operation.
 const NAME_DIGITS: usize = 16;
 
 /// UUID namespace for the UIDs of operations, which are UUIDs of version 5. This value must never
@@ -53,8 +53,8 @@ impl Operation {
 }
 
 /// Returns `<subject>-<operation>-<hash>` as a valid DNS subdomain, such as
-/// `my-vm-migrating-3f9c2a1b5e6d7f80`. Replaces each invalid character with `-`, and truncates a long
-/// subject.
+/// `my-vm-migrating-3f9c2a1b5e6d7f80`. Replaces each invalid character with `-`, and truncates a
+/// long subject.
 fn object_name(subject: &str, operation: &str, hash: &str) -> String {
     let clean = |text: &str| {
         let is_other = |c: char| !(c.is_ascii_lowercase() || c.is_ascii_digit() || c == '.');

@@ -1,5 +1,5 @@
-//! Changes the `InFlightOperation` that clients read. Also reads the values of the rule back from such
-//! an object, when the operation is restored.
+//! Changes the `InFlightOperation` that clients read. Also reads the values of the rule back from
+//! such an object, when the operation is restored.
 
 use super::timing::{JudgedCondition, Judgement};
 use super::{ChangeContext, Operation, OperationStart, TimingInput};
@@ -53,8 +53,8 @@ pub(super) fn started(
 }
 
 impl Operation {
-    /// Updates the times of the operation. If clients must see a change, also updates the object, and
-    /// returns true. `is_changed` is true if the values of the rule have changed.
+    /// Updates the times of the operation. If clients must see a change, also updates the object,
+    /// and returns true. `is_changed` is true if the values of the rule have changed.
     pub(super) fn update(&mut self, change: ChangeContext<'_>, is_changed: bool) -> bool {
         let input = self.timing_input(change);
         let judgement = self.timing.update(input);
@@ -156,8 +156,8 @@ impl Operation {
         (status.state, status.state_since) = (state, Some(now));
         status.reason = reason.clone();
         status.message = message.clone();
-        // If the progress of an operation that succeeded is known, it becomes 100 %. Any other
-        // operation keeps its last known progress.
+        // If an operation succeeded and its progress is known, the progress becomes 100 %. Any
+        // other operation keeps its last known progress.
         if state == State::Succeeded {
             status.progress = status.progress.map(|_| 100);
         }
@@ -174,7 +174,8 @@ impl Operation {
         set_conditions(status, conditions.into_iter());
     }
 
-    /// Writes what the object refers to: the subject and its owner.
+    /// Writes the subject to the object: as `spec.subject`, as its owner reference, and in its
+    /// labels.
     pub(super) fn show_subject(&mut self, subject: &Subject, state: State) {
         let labels = self.labels(&subject.reference, state);
         let InFlightOperation {
@@ -208,7 +209,7 @@ impl Operation {
     /// The result is limited in both directions:
     ///
     /// - It is not before the start. The start can be later than the detection, because the tracker
-    ///   can delay the start of a run by one second after a previous run.
+    ///   delays the start of a run that follows another run too closely.
     /// - It is not after the end. Another watch can report an end that is earlier than the last
     ///   detection.
     pub fn detected_until(&self, ended_at: Timestamp) -> Timestamp {
@@ -256,8 +257,8 @@ impl Operation {
     }
 }
 
-/// Replaces the conditions. Each has its type, its status, the time since which it has this status if
-/// the status is new, its reason and its message.
+/// Replaces the conditions. `new` contains the type, the status, the time, the reason and the
+/// message of each condition. The time is used only if the status of the condition is new.
 fn set_conditions(
     status: &mut Status,
     new: impl Iterator<Item = (&'static str, &'static str, Time, Text, Text)>,
@@ -288,8 +289,7 @@ fn shown_reason(values: &ShownValues, operation: &Text) -> Text {
     }
 }
 
-/// Returns the values of the rule that an operation shows. The object contains no other values of the
-/// rule.
+/// Returns the values of the rule that the object contains. All other values have their defaults.
 pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
     let (spec, status) = (&object.spec, &object.status);
     let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));

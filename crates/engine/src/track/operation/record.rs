@@ -23,8 +23,8 @@ impl Operation {
         Collection::Records.key(&metadata.namespace, metadata.name.clone())
     }
 
-    /// Returns the record of this operation. Returns None if the operation is not completed. To save
-    /// memory, a record has no conditions, and only some labels of the server.
+    /// Returns the record of this operation. Returns None if the operation is not completed. To
+    /// save memory, a record has no conditions, and only some labels of the server.
     pub fn record(&self) -> Option<OperationRecord> {
         let (metadata, status) = (&self.object.metadata, &self.object.status);
         let is_kept = |key: &str| {

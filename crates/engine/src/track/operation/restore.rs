@@ -20,15 +20,16 @@ use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
 
-/// Maximum time by which the start of an operation in a custom resource may be ahead of the clock. If
-/// it is further ahead, the operation is not restored.
+/// Maximum time by which the start of an operation in a custom resource may be ahead of the clock.
+/// If the start is further ahead, the operation is not restored.
 const MAX_CLOCK_SKEW: Duration = Duration::from_mins(1);
 
-/// Maximum length of a custom resource as JSON, in bytes. A longer one is not restored, because a user
-/// must have edited it: the server writes about 2 KiB for most operations.
+/// Maximum length of a custom resource as JSON, in bytes. A longer custom resource is not restored,
+/// because a user must have edited it. The server writes about 2 KiB for most operations.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Maximum number of owner references of one subject, as of the objects that the server watches.
+/// Maximum number of owner references of one subject. The server decodes no more from the objects
+/// that it watches.
 const MAX_OWNERS: usize = 16;
 
 /// The reason why a custom resource is not restored.
@@ -95,9 +96,9 @@ impl Restored {
         Ok(restored)
     }
 
-    /// Converts `object`. `known_until` is the time until which its status is up to date: the
-    /// current time for an object of the index, and the last detection for a custom resource.
-    /// Returns None in the same cases as [`Self::from_index`].
+    /// Converts `object`. `known_until` is the time until which the status of the object is up to
+    /// date. This is the current time for an object of the index, and the last detection for a
+    /// custom resource. Returns None in the same cases as [`Self::from_index`].
     fn build(
         object: Arc<InFlightOperation>,
         now: ClockReading,
@@ -164,7 +165,8 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
     let is_over = status.phase == Phase::Completed;
-    // The default of an operation in flight is not always a valid reason.
+    // The default reason of an operation in flight is its name. The name can be invalid as the
+    // reason that a rule yields.
     let is_default = !is_over && *status.reason == *operation_reason(&object.spec.operation);
     let is_reason = is_default || rules::is_reason(&status.reason);
     let (message, owners) = (&*status.message, object.spec.subject.owner_references.len());
@@ -195,15 +197,15 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     Ok(())
 }
 
-/// Corrects the values of a custom resource that may be right, but cannot be restored as they are:
+/// Corrects values that the server may have written, but that cannot be restored as they are:
 ///
 /// - In `lastDetected`, `completed` and the conditions, a time ahead of the clock becomes the
 ///   current time.
 /// - A `lastDetected` before the start becomes the start.
 /// - The command line that stops the operation is removed until the next detection, because a user
 ///   may have replaced it by another command.
-/// - If the operation is in flight, its end is removed, and the start time source `Detected` becomes
-///   `Restored`.
+/// - If the operation is in flight, its end is removed, and the start time source `Detected`
+///   becomes `Restored`.
 fn correct(object: &mut InFlightOperation, now: Timestamp) {
     let earliest = object.metadata.creation_timestamp.0.min(now);
     let status = &mut object.status;

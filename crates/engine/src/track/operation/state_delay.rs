@@ -1,6 +1,6 @@
 //! Delays changes of an operation's state. If a rule yields the state `Blocked` or `Failing`,
-//! clients see this state only when the rule has yielded it for the time `stateAfter`, without a
-//! break. Clients see `Progressing` and `Held` at once.
+//! clients do not see this state at once. First, the rule must yield the state for the time
+//! `stateAfter`, without a break. Clients see `Progressing` and `Held` at once.
 
 use super::{ChangeContext, Operation};
 use crate::detect::RuleValues;
@@ -15,8 +15,8 @@ pub struct Observed {
     /// Time of the evaluation.
     pub now: Instant,
     /// Time since which the object has certainly been unchanged. For an object in the first list of
-    /// a watch, this is the newest time in its `managedFields`, if known. In all other cases, this
-    /// is the time of the evaluation.
+    /// a watch, this is the newest time in its `managedFields`, if this time is known. In all other
+    /// cases, this is the time of the evaluation.
     pub unchanged: Instant,
 }
 
@@ -31,8 +31,8 @@ impl Observed {
     }
 
     /// Returns the time since which the rule has certainly yielded its result. Usually, this is
-    /// `unchanged`. If the rule reads `now` (`reads_now`), its result can change although the
-    /// object does not change. In this case, returns the time of the evaluation.
+    /// `unchanged`. If the rule reads `now` (`reads_now`), this is the time of the evaluation,
+    /// because the result can change although the object does not change.
     pub fn since(self, reads_now: bool) -> Instant {
         if reads_now { self.now } else { self.unchanged }
     }
@@ -77,8 +77,8 @@ impl Operation {
     }
 
     /// Replaces the state that clients see by the yielded state, if the rule has yielded it for
-    /// `stateAfter`. Clients see the states `Progressing` and `Held` without this delay. `Held` does
-    /// not flap, because a person sets it.
+    /// `stateAfter`. Clients see the states `Progressing` and `Held` without this delay. `Held`
+    /// does not flap, because a person sets it.
     ///
     /// While the watch is interrupted, a state that waits for `stateAfter` does not become
     /// visible. The server may have missed a change to another state. `stateAfter` starts again
@@ -96,7 +96,7 @@ impl Operation {
     }
 
     /// Records the state that the rule yields, and updates the state that clients see. If no rule
-    /// detects the operation any more, drops a state that waits for `stateAfter`.
+    /// detects the operation any more, forgets a state that waits for `stateAfter`.
     pub(super) fn record_state(&mut self, change: ChangeContext<'_>, observed: Observed) {
         if self.detections.is_empty() {
             self.yielded.state = self.state;

@@ -11,7 +11,7 @@
 //! of earlier runs. A run is one occurrence of the operation, from its start to its end.
 //!
 //! An operation is stalled if its progress is below 100 % and has not risen for the rule's
-//! `stalledAfter`. Only counted time is part of this period.
+//! `stalledAfter`. Only counted time is compared with `stalledAfter`.
 
 mod condition;
 
@@ -61,14 +61,14 @@ pub struct OperationTiming {
     pub(in crate::track) deadline: Option<Instant>,
 }
 
-/// What an update of the times finds.
+/// The result of an update of the times.
 #[derive(Debug)]
 pub struct Judgement {
-    /// The condition `Overdue`. None if there is no limit for the counted time, or if the counted time
-    /// is unknown. Then the operation does not have this condition.
+    /// The condition `Overdue`. None if there is no limit for the counted time, or if the counted
+    /// time is unknown. Then the operation does not have this condition.
     pub(super) overdue: Option<JudgedCondition>,
-    /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is unknown.
-    /// Then the operation does not have this condition.
+    /// The condition `Stalled`. None if the rule has no `stalledAfter`, or if the progress is
+    /// unknown. Then the operation does not have this condition.
     pub(super) stalled: Option<JudgedCondition>,
     /// True if the progress has risen.
     pub(super) has_risen: bool,
@@ -76,8 +76,8 @@ pub struct Judgement {
 
 impl Judgement {
     /// Returns true if `Overdue` or `Stalled` gets another status. A condition that does not exist
-    /// counts as `False` here. So a new condition with the status `False` is no change: clients need
-    /// not see it at once.
+    /// counts as `False` here. So a new condition with the status `False` is no change: clients
+    /// need not see it at once.
     pub fn changes(&self, status: &Status) -> bool {
         let changes = |type_, own: &Option<JudgedCondition>| {
             status.is_true(type_) != own.as_ref().is_some_and(|own| own.is_raised)
@@ -113,7 +113,8 @@ pub struct TimingInput {
 impl OperationTiming {
     /// Creates the times of an operation that starts now or has started before.
     pub fn start(start: Timestamp, source: StartTimeSource, now: ClockReading) -> Self {
-        // The real start can be earlier than a start that comes from `managedFields`.
+        // The real start can be earlier than a start that comes from `managedFields`. Then the
+        // duration is unknown.
         let is_comparable = matches!(
             source,
             StartTimeSource::Detected | StartTimeSource::Expression

@@ -13,8 +13,8 @@ use litemap::LiteMap;
 use std::sync::Arc;
 
 impl TrackedSubject {
-    /// Removes the new operations from `results` that exceed a bound. If the texts of an operation
-    /// in flight become longer than a bound allows, the operation keeps its earlier texts.
+    /// Removes new operations that exceed a bound from `results`. If the texts of a known operation
+    /// become longer than a bound allows, the operation keeps its earlier texts.
     pub(super) fn admit(
         &mut self,
         results: &mut DetectionsByRuleSet,
@@ -67,8 +67,9 @@ impl TrackedSubject {
     }
 }
 
-/// Returns the detection of an operation by a rule set. During the debounce period of an operation,
-/// this is the last detection. None if the rule set does not detect the operation.
+/// Returns the values that a rule set yields for an operation. During the debounce period of an
+/// operation, these are the last values that clients saw. None if the rule set does not detect the
+/// operation.
 fn detection_of<'a>(
     operations: &'a LiteMap<OperationName, Operation>,
     waiting: &'a LiteMap<OperationName, WaitingOperation>,
@@ -82,7 +83,8 @@ fn detection_of<'a>(
     waiting.get(what)?.detections.get(rule_set)
 }
 
-/// Returns how often an operation counts for a detection. This depends on the length of its texts.
+/// Returns how often an operation with these values counts for the bounds. The result depends on
+/// the length of the texts.
 fn count_of(what: &OperationName, values: &RuleValues, subject: &SubjectReference) -> usize {
     let owners = subject.owner_references.iter().map(|owner| {
         owner.api_version.len() + owner.kind.len() + owner.name.len() + owner.uid.len()

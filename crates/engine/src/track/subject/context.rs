@@ -1,5 +1,5 @@
-//! The context in which the tracker applies one event to an object and its operations: the time,
-//! the rules, and the state that all objects share.
+//! The context in which the tracker applies one event to an object and its operations. The context
+//! contains the time, the rules, and the state that all objects share.
 
 use crate::ClockReading;
 use crate::detect::Subject;
@@ -26,9 +26,9 @@ pub struct SubjectEventContext<'a> {
     /// The time at which this event changes operations. If an operation is superseded or yields an
     /// outcome, its run ends at this time.
     ///
-    /// If rules still detect a superseded operation, a next run of it waits until the superseding
-    /// operation ends, and then starts. This run gets the start time that its rule yields. If the
-    /// rule yields none, it gets the time at which the previous run was superseded.
+    /// If rules still detect a superseded operation, its next run starts when the superseding
+    /// operation ends. This run gets the start time that its rule yields. If the rule yields no
+    /// start time, the run gets the time at which the previous run was superseded.
     pub(super) transition: OperationStart,
 }
 
@@ -66,18 +66,17 @@ impl<'a> SubjectEventContext<'a> {
 pub(super) const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
 /// Maximum age of the object's newest time in `managedFields` when an event arrives. If this time
-/// is older, it is not used as the start, and the operation starts now. Objects from the first list
-/// of a watch have no maximum age.
+/// is older, the operation starts at the current time instead. Objects from the first list of a
+/// watch have no maximum age.
 ///
-/// Events usually arrive within this age. An older time usually has one of two reasons: an
+/// Events usually arrive within this age. There are two usual reasons for an older time. Either an
 /// interruption of the watch delayed the event, or the change has no entry in `managedFields`. For
 /// example, the change that sets `deletionTimestamp` has no entry.
 const MAX_CHANGE_AGE: SignedDuration = SignedDuration::from_secs(10);
 
 /// Returns the start of an operation that an evaluation detects. The object changed at `changed`,
-/// according to its `managedFields`. `initial` is true if
-/// the evaluated object comes from the first list of a watch. The operation may then have started
-/// long ago.
+/// according to its `managedFields`. `initial` is true if the evaluated object comes from the first
+/// list of a watch. The operation may then have started long ago.
 ///
 /// The name of an operation depends on its start. If the start comes from `managedFields`, a new
 /// leader that receives the same event computes the same start and the same name.
@@ -98,10 +97,9 @@ pub(super) fn first_start(
     }
 }
 
-/// Returns the time of the evaluation of an object, and the time since which the object is
-/// unchanged. From these times, the periods `appearAfter` and `stateAfter` of a rule are counted.
-/// The object comes from the first list of a watch. `changed` is the time of its last change
-/// according to its `managedFields`.
+/// Returns the times of the evaluation of an object from the first list of a watch. `changed` is
+/// the time of the last change of the object, according to its `managedFields`. The periods
+/// `appearAfter` and `stateAfter` of a rule count from the returned times.
 pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);

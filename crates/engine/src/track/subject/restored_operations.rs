@@ -26,13 +26,13 @@ impl TrackedSubject {
     }
 
     /// Returns true if the target of this restored subject is unknown. The target becomes known
-    /// with the first evaluation of the subject, or with the first rule book (the rule sets of one
-    /// target) for its kind and version.
+    /// with the first evaluation of the subject, or with the first rule book for its API group and
+    /// kind.
     pub(in crate::track) fn has_no_target(&self) -> bool {
         self.target.resource.is_empty()
     }
 
-    /// Returns true if a rule of some operations has not arrived.
+    /// Returns true if at least one operation has a rule that has not arrived.
     pub(in crate::track) fn lacks_rules(&self, books: &Books) -> bool {
         let mut operations = self.operations.values();
         operations.any(|it| {
@@ -43,8 +43,8 @@ impl TrackedSubject {
 
     /// Continues the debounce periods of restored operations whose rule set has arrived, or cannot
     /// arrive any more. The period counts from the last detection of the operation. If
-    /// `is_listed_again` is true, the subject will be evaluated with the new rules, and the period
-    /// cannot end before.
+    /// `is_listed_again` is true, the new rules will be evaluated on the subject. Then no period
+    /// ends before this evaluation.
     pub(in crate::track) fn continue_debounce(
         &mut self,
         is_listed_again: bool,

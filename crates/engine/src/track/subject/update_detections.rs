@@ -1,7 +1,7 @@
 //! Updates the detections of operations after an evaluation of the rules on an object. A detection
-//! has the values of a rule that detects an operation on the object. This module groups the results
-//! of the evaluation by operation and rule set. Then it applies them to the earlier detections of
-//! each operation.
+//! is the values that a rule yields for an operation that it detects. This module groups the
+//! results of the evaluation by operation and rule set. Then it applies these results to the
+//! earlier detections of each operation.
 
 use crate::detect::{Finding, RuleValues};
 use crate::rules::RuleBook;

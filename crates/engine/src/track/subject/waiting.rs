@@ -1,5 +1,5 @@
-//! The waiting operations of an object: rules detect them, but clients cannot see them yet. Decides when
-//! they start, and which operations they supersede.
+//! The waiting operations of an object: rules detect these operations, but clients cannot see them
+//! yet. This module decides when a waiting operation starts, and which operations it supersedes.
 
 use super::TrackedSubject;
 use super::context::SubjectEventContext;

@@ -1,7 +1,7 @@
 //! Does work on many subjects in batches. One message can change all operations of a rule set, for
-//! example if the rule set is deleted. If all writes were made at once, they would need much memory.
-//! So the tracker does such work until it has made a batch of writes. It continues after the caller
-//! has taken the batch.
+//! example if the rule set is deleted. All its writes at once would need much memory. So the
+//! tracker does such work until it has made a batch of writes. The tracker continues after the
+//! caller has taken the batch.
 
 use super::Tracker;
 use crate::ClockReading;
@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Number of writes after which a batch is full. The changes of one subject are never split. So a
-/// batch can have more writes, by the writes for one subject.
+/// Number of writes after which a batch is full. The writes for one subject are never split, so a
+/// batch can exceed this number.
 pub const FULL_BATCH: usize = 1_000;
 
-/// Work that is not finished: the action must be done on these subjects.
+/// Unfinished work: an action that must be done on each of these subjects.
 #[derive(Debug)]
 pub(in crate::track) struct PendingWork {
     identities: std::vec::IntoIter<Identity>,
@@ -39,29 +39,28 @@ pub(in crate::track) enum SubjectAction {
 }
 
 impl Tracker {
-    /// Returns true if a batch of writes is full, or if work is not finished. The caller should then
-    /// take batches with [`Tracker::take_batch`] before it sends the next message.
+    /// Returns true if a batch of writes is full, or if there is unfinished work. The caller should
+    /// then take batches with [`Tracker::take_batch`] before it sends the next message.
     pub fn has_full_batch(&self) -> bool {
         !self.pending.is_empty() || self.shared.writes.len() >= FULL_BATCH
     }
 
-    /// Continues work that is not finished until a batch of writes is full. Returns the writes since
-    /// the last call, in the order in which they must be applied. Without unfinished work, returns
-    /// all writes.
+    /// Continues unfinished work, and stops when a batch of writes is full. Returns the writes
+    /// since the last call, in the order in which they must be applied.
     pub fn take_batch(&mut self) -> Vec<Write> {
         self.continue_work(FULL_BATCH);
         std::mem::take(&mut self.shared.writes)
     }
 
-    /// Finishes all work. Returns the writes since the last call, in the order in which they must be
-    /// applied.
+    /// Finishes all work. Returns the writes since the last call, in the order in which they must
+    /// be applied.
     pub fn take_changes(&mut self) -> Vec<Write> {
         self.continue_work(usize::MAX);
         std::mem::take(&mut self.shared.writes)
     }
 
-    /// Handles all expired timers. As a result, operations complete or appear, states change, and
-    /// the tracker deletes retained operations.
+    /// Handles all expired timers and ended retentions. As a result, operations complete or appear,
+    /// states change, and retained operations are deleted.
     pub fn expire(&mut self, now: ClockReading) {
         loop {
             let due = self.take_due(now.steady);
@@ -91,7 +90,7 @@ impl Tracker {
         due
     }
 
-    /// Does the action on each subject for which `of` returns true.
+    /// Adds work: the action on each subject for which `of` returns true.
     pub(in crate::track) fn step_each(
         &mut self,
         now: ClockReading,
@@ -102,7 +101,7 @@ impl Tracker {
         self.step_these(now, identities, action);
     }
 
-    /// Does the action on these subjects, after all work that is not finished.
+    /// Adds work: the action on these subjects. The work is done after all earlier work.
     pub(in crate::track) fn step_these(
         &mut self,
         now: ClockReading,
@@ -130,7 +129,7 @@ impl Tracker {
                     }
                 });
             }
-            // Records beyond their maximum are deleted with each batch. Otherwise, their number
+            // Each batch deletes the records beyond the maximum. Otherwise, the number of records
             // would grow until all work is finished.
             self.shared.expire(work.now.steady);
             if work.identities.len() > 0 {
@@ -140,14 +139,15 @@ impl Tracker {
         }
     }
 
-    /// Tells the tracker that the index contains all writes that the tracker has returned so far.
+    /// The caller calls this method when the index contains all writes that the tracker has
+    /// returned.
     pub fn committed(&mut self) {
         if self.pending.is_empty() {
             self.ended_refusals.clear();
         }
     }
 
-    /// Reports to each rule set with refused operations if there is room for them now.
+    /// Reports to each rule set with refused operations whether there is room for some of them now.
     pub(in crate::track) fn update_room(&mut self) {
         let limits = &self.shared.limits;
         let feeds = self.feeds.values();

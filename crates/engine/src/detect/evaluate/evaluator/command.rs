@@ -1,7 +1,7 @@
 //! Evaluates `cancel`: the command line with which a person can stop an operation.
 //!
-//! A person copies the command line into a shell, and its words contain names of objects. Other users
-//! choose these names. So a rule yields only the words of the command, and this module quotes them.
+//! A person copies the command line into a shell. Its words contain names of objects, which other
+//! users choose. So a rule yields only the words of the command, and this module quotes each word.
 //! The shell then passes each word to the command as one argument, with all its characters.
 
 use super::{CurrentRule, ObjectEvaluator};
@@ -9,8 +9,9 @@ use crate::rules::EvaluationError;
 use ifo_api::Text;
 use ifo_cel::Program;
 
-/// Maximum length of a command line, in bytes. A longer command line is a failure of the rule. It is
-/// not cut, because a part of a command can do something else than the whole command.
+/// Maximum length of a command line, in bytes. A longer command line is a failure of the rule. The
+/// command line is not cut, because a part of a command can do something else than the whole
+/// command.
 const MAX_COMMAND: usize = 1_024;
 
 impl ObjectEvaluator<'_, '_> {
@@ -27,8 +28,9 @@ impl ObjectEvaluator<'_, '_> {
     }
 }
 
-/// Joins the words of a command, each quoted for a shell. Returns an error for other characters than
-/// printable ASCII: a terminal can show them as another text than the shell receives.
+/// Joins the words of a command, each quoted for a shell. Returns an error if a word has other
+/// characters than printable ASCII. A terminal can show such characters as a different text than
+/// the shell receives.
 fn command_line(words: &[String]) -> Result<String, EvaluationError> {
     let is_printable = |word: &String| word.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if let Some(index) = words.iter().position(|word| !is_printable(word)) {
@@ -42,8 +44,9 @@ fn command_line(words: &[String]) -> Result<String, EvaluationError> {
     Ok(line)
 }
 
-/// Quotes a word, so that the shells sh, bash, zsh and fish read it as one argument. A single quote
-/// and a backslash are outside the quotes, because fish interprets a backslash within them.
+/// Quotes a word, so that the shells sh, bash, zsh and fish read the word as one argument. The
+/// result has single quotes and backslashes of the word outside of its quotes, because fish
+/// interprets a backslash between single quotes.
 fn quote(word: &str) -> String {
     let is_option = word.starts_with('-');
     let is_safe = |byte: u8| {

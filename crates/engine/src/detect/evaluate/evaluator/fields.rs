@@ -18,7 +18,8 @@ impl ObjectEvaluator<'_, '_> {
         (labels, nodes): (Arc<Labels>, Nodes),
     ) -> RuleValues {
         let rule = current.rule;
-        // If the budget is used up on the way, the fields that clients see come first.
+        // The evaluation begins with the fields that clients see at once, because the budget may
+        // not suffice for all fields.
         let state = self.evaluate_state(current);
         let shown = ShownValues {
             labels,
@@ -77,9 +78,9 @@ impl ObjectEvaluator<'_, '_> {
         is_valid.then(|| text.into())
     }
 
-    /// Returns the fixed duration of `expectedDuration` or `stalledAfter`, or else evaluates the
-    /// field. Returns None if the rule does not set the field, or if a computed duration is zero or
-    /// has no value.
+    /// Returns the duration of `expectedDuration` or `stalledAfter`: the fixed duration, or the
+    /// result of the expression. Returns None if the rule does not set the field, or if a computed
+    /// duration is zero or has no value.
     fn evaluate_duration(
         &mut self,
         current: CurrentRule<'_>,
@@ -92,9 +93,10 @@ impl ObjectEvaluator<'_, '_> {
         })
     }
 
-    /// Evaluates `work`. If the rule set names its namespaces, the result is the key in the form
+    /// Evaluates `work`. If the rule set names its namespaces, the result has the form
     /// `@NAMESPACE/KEY`. The reason: the author of such a rule set may have no rights in other
-    /// namespaces. Without the namespace, the operation could join a piece of work in any namespace.
+    /// namespaces. Without the namespace, the author could add operations to a piece of work in any
+    /// namespace.
     fn evaluate_work(&mut self, current: CurrentRule<'_>) -> Option<Text> {
         let key = self.evaluate_identity(current, "work")?;
         let namespace = self.evaluation.subject.reference.namespace.as_deref();

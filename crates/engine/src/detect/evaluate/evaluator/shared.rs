@@ -6,7 +6,7 @@ use ifo_api::{Text, is_unprintable, labels};
 use ifo_cel::EvaluationFault;
 use std::sync::Arc;
 
-/// Maximum number of nodes of one operation. Further nodes are not shown.
+/// Maximum number of nodes of one operation. Further nodes are left out.
 const MAX_NODES: usize = 16;
 
 /// The labels and nodes that all operations of one rule set on one object share. They are computed
@@ -33,9 +33,8 @@ impl ObjectEvaluator<'_, '_> {
     }
 
     /// Returns the fixed and the computed labels of the rule set. If a fixed and a computed label
-    /// have the same key, the fixed label is used. If the expression of a computed label reads a
-    /// missing field of the object, this label is left out. If the evaluation of a computed label
-    /// fails, this label is left out and the failure is reported.
+    /// have the same key, the fixed label is used. A computed label is left out if its expression
+    /// fails or reads a missing field of the object. Only a failure is reported.
     fn evaluate_labels(&mut self, current: CurrentRule<'_>) -> Arc<Labels> {
         if current.rule_set.label_expressions.is_empty() {
             return current.rule_set.labels.clone();

@@ -24,8 +24,8 @@ pub enum Explanation {
     Progress(u8, Duration),
     /// The progress is 100 %.
     ProgressComplete,
-    /// The limit may be exceeded, but time does not count, because the operation has this state. If
-    /// the state is `Progressing`, the watch of the subject is interrupted.
+    /// Time does not count, because the operation has this state. The exception is `Progressing`:
+    /// then the reason is that the watch of the subject is interrupted.
     NotCounting(State),
 }
 
