@@ -1,9 +1,9 @@
 //! A cursor delivers the changes of the store (the objects in memory) to one watch. The latest
-//! changes are in a ring buffer, which all watches share. The cursor is the position of its watch
-//! in the ring buffer. So a watch needs no queue of its own.
+//! changes are in a ring buffer, which all watches share. A cursor is the position of one watch in
+//! the ring buffer. So a watch needs no queue of its own.
 //!
 //! The cursor waits until the store publishes a new version, and then reads the changes. If the
-//! ring buffer has dropped a change that a slow watch has not read, its cursor returns an error.
+//! ring buffer has dropped a change that the watch has not read, the cursor returns an error.
 
 use super::reader::{Objects, State};
 use super::{Change, Rv, Scope, VersionUnavailable};
@@ -14,10 +14,10 @@ use tokio::sync::watch;
 #[cfg(test)]
 mod tests;
 
-/// Maximum number of changes that [`Cursor::next`] returns at once. But changes with the same
-/// version are always returned together, even if they exceed this number. A watch encodes the
-/// returned changes, and keeps the encoded events in memory until its client has received them. So
-/// this number limits the memory that slow watches take.
+/// Maximum number of changes that [`Cursor::next`] returns at once. There is one exception: changes
+/// with the same version are always returned together. A watch keeps the events for the returned
+/// changes in memory until its client has received them. So this number limits the memory of
+/// watches with slow clients.
 const MAX_CHANGES: usize = 16;
 
 /// The position of a watch in the ring buffer of changes.
@@ -42,9 +42,8 @@ impl<M: Model> Cursor<M> {
         }
     }
 
-    /// Waits for the next changes in the cursor's scope (the objects that the watch selects), and
-    /// returns at least one change, in order. Changes without an object (markers) are in every
-    /// scope. Cancel-safe.
+    /// Waits for the next changes in the cursor's scope, and returns at least one change, in order.
+    /// Changes without an object (markers) are in every scope. This method is cancel-safe.
     ///
     /// # Errors
     ///

@@ -19,7 +19,8 @@ pub struct Entry<M: Model> {
     key: Key,
     rv: Rv,
     object: M::Object,
-    /// The JSON of the object with its version. The first answer that contains the object sets it.
+    /// The cached JSON of the object with its version. The first answer that contains the object
+    /// caches the JSON, unless [`MAX_CACHED_BYTES`] is reached.
     json: OnceLock<Box<[u8]>>,
 }
 
@@ -33,8 +34,8 @@ impl<M: Model> Entry<M> {
         }
     }
 
-    /// Returns a copy with another version and another object, for the answer to one user. The
-    /// store does not contain the copy.
+    /// Returns an entry with the same key, but with another version and another object. The new
+    /// entry is for the answer to one user, and is not in the store.
     #[must_use]
     pub fn replaced(&self, rv: Rv, object: M::Object) -> Self {
         Self::new(self.key.clone(), rv, object)
@@ -73,7 +74,7 @@ impl<M: Model> Entry<M> {
         M::append_json(&self.object, self.rv, out);
         let json = &out[start..];
         let may_cache = CACHED_BYTES.fetch_add(json.len(), Relaxed) < MAX_CACHED_BYTES;
-        // Another thread can have set the JSON meanwhile.
+        // `set` fails if another thread has set the JSON in the meantime.
         if !may_cache || self.json.set(json.into()).is_err() {
             CACHED_BYTES.fetch_sub(json.len(), Relaxed);
         }

@@ -1,10 +1,10 @@
-//! The store: all objects in memory, in all their versions that a list or a watch can still
-//! request.
+//! The store: all objects of the server, in memory. It also has earlier versions of the objects, as
+//! long as a list or a watch can request them.
 //!
 //! Each change has a resourceVersion, in short a version. One writer commits batches of changes. A
 //! list contains exactly the objects that existed at the version of the list. A cursor is the
-//! position of one watch. It delivers exactly the changes after the version at which the watch
-//! starts.
+//! position of one watch. The cursor delivers exactly the changes after the version at which the
+//! watch starts.
 //!
 //! ```text
 //! Writer::commit ──▶ map of objects, ring of changes ──▶ Reader::list, Cursor::next
@@ -12,8 +12,8 @@
 //!
 //! **Lists are exact.** The map has the current objects. The ring is a buffer of the latest
 //! changes. One lock protects both, so no reader sees half a batch. For a list at an older version,
-//! the reader copies the current objects, and undoes in its copy all changes that are newer than
-//! this version. The ring has these changes.
+//! the reader copies the references to the current objects. With the changes in the ring, it undoes
+//! in its copy all changes that are newer than this version.
 //!
 //! **Cursors miss no change** while the ring has their next change. If the ring has dropped this
 //! change, the cursor returns [`VersionUnavailable`], and its client must list again. [`Bounds`]
@@ -138,8 +138,8 @@ pub enum ReadVersion {
 /// The error for a version that cannot be read. There are four reasons:
 ///
 /// - The ring buffer has dropped some of the changes after this version.
-/// - Other objects have replaced all objects of the store ([`Writer::replace`]).
-/// - No change had this version.
+/// - [`Writer::replace`] has replaced all objects of the store since this version.
+/// - No change has this version.
 /// - The version is above the newest version. The caller can wait for such a version with
 ///   [`Reader::wait_until_reached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -151,7 +151,7 @@ pub struct VersionUnavailable {
     pub oldest: Rv,
 }
 
-/// The reason why a batch was refused. The store is unchanged.
+/// The reason why the store refused a write. The store is unchanged.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The requested version is not above the newest version of the store.
@@ -183,9 +183,9 @@ pub enum Error {
 /// changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Maximum size of the ring buffer in bytes: its slots, and the replaced and deleted objects
-    /// that only the ring buffer still refers to. While the oldest change is younger than
-    /// [`Bounds::MIN_AGE`], the limit is [`Bounds::peak_bytes`].
+    /// Maximum size of the ring buffer in bytes. The size includes the slots of the changes, and
+    /// the replaced and deleted objects to which only the ring buffer still refers. While the
+    /// oldest change is younger than [`Bounds::MIN_AGE`], the limit is [`Bounds::peak_bytes`].
     pub bytes: usize,
     /// Maximum age of a change. The newest [`Bounds::MIN_CHANGES`] changes stay at any age, but
     /// within the limit of [`Bounds::bytes`].
@@ -193,10 +193,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Minimum age at which [`Bounds::bytes`] applies to a change. The ring buffer drops younger
-    /// changes only if it has more than [`Bounds::peak_bytes`]. This age gives clients time to read
-    /// the changes. For example, when 10,000 objects of 3.6 KB change, their events have 36 MB. A
-    /// client that reads 4 MB/s needs 9 s for these events.
+    /// While the oldest change is younger than this age, the limit of the ring buffer is
+    /// [`Bounds::peak_bytes`], and not [`Bounds::bytes`]. So clients have time to read the changes.
+    /// For example, when 10,000 objects of 3.6 KB change, their events have 36 MB. A client that
+    /// reads 4 MB/s needs 9 s for these events.
     pub const MIN_AGE: Duration = Duration::from_secs(10);
 
     /// Number of the newest changes that stay at any age. In a quiet cluster, an object can stay
@@ -205,11 +205,11 @@ impl Bounds {
     /// kube-apiserver's watch cache (`defaultLowerBoundCapacity`).
     pub const MIN_CHANGES: usize = 100;
 
-    /// While its changes are younger than [`Bounds::MIN_AGE`], the ring buffer may hold this many
-    /// times [`Bounds::bytes`], up to [`Bounds::MAX_GROWN_BYTES`].
+    /// [`Bounds::peak_bytes`] is [`Bounds::bytes`] times this factor, but at most
+    /// [`Bounds::MAX_GROWN_BYTES`].
     const MAX_GROWTH_FACTOR: usize = 12;
 
-    /// Maximum size of the ring buffer in bytes while it exceeds [`Bounds::bytes`].
+    /// Maximum size of the ring buffer in bytes while it may exceed [`Bounds::bytes`].
     ///
     /// The value is enough for the following case: 10,000 objects change and are then deleted. Both
     /// changes of an object together take about 4 KB in the ring buffer. The sum is 40 MB.
@@ -231,9 +231,9 @@ pub fn open<M: Model>(bounds: Bounds) -> (Writer<M>, Reader<M>) {
     open_from(bounds, Rv::of_clock(clock::now()))
 }
 
-/// Creates an empty store whose newest version is `start`. In a cluster, a replica starts with
-/// version 0, which is below all versions of a leader. If the replica becomes a follower, it then
-/// copies the leader's store.
+/// Creates an empty store whose newest version is `start`. In a server with several replicas, each
+/// replica starts with version 0, which is below all versions of a leader. A follower then copies
+/// the leader's store.
 pub fn open_from<M: Model>(bounds: Bounds, start: Rv) -> (Writer<M>, Reader<M>) {
     writer::writer_and_reader(bounds, start)
 }

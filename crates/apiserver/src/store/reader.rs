@@ -22,7 +22,8 @@ pub(super) struct Objects<M: Model> {
     pub map: BTreeMap<Key, Arc<Entry<M>>>,
     pub ring: Ring<M>,
     /// How often [`Writer::replace`](super::Writer::replace) has replaced all objects. A cursor
-    /// cannot continue after that, because no changes lead from the old objects to the new ones.
+    /// cannot continue after a replacement, because the ring has no changes from the old objects to
+    /// the new objects.
     pub replacements: u64,
 }
 
@@ -87,7 +88,7 @@ impl<M: Model> Objects<M> {
 }
 
 /// Returns the objects at the version `rv`. `found` are the current objects. `old` are the objects
-/// that have been changed or deleted since `rv`, as they were at `rv`.
+/// that have been replaced or deleted since `rv`, in the version that they had at `rv`.
 fn undo<M: Model>(
     rv: Rv,
     mut found: Vec<Arc<Entry<M>>>,
@@ -146,7 +147,7 @@ impl<M: Model> Reader<M> {
         }
     }
 
-    /// Returns one object, and the version at which it was read.
+    /// Returns one object, and the newest version of the store at the time of the read.
     pub fn get(&self, key: &Key) -> (Rv, Option<Arc<Entry<M>>>) {
         let objects = self.0.objects();
         (self.head(), objects.map.get(key).cloned())
@@ -188,8 +189,7 @@ impl<M: Model> Reader<M> {
         self.len() == 0
     }
 
-    /// Returns the size of the ring buffer in bytes: its slots, and the replaced and deleted
-    /// objects that only the ring buffer still refers to. [`Bounds::bytes`] limits this size.
+    /// Returns the size of the ring buffer in bytes, which [`Bounds::bytes`] limits.
     pub fn ring_bytes(&self) -> usize {
         self.0.objects().ring.bytes
     }

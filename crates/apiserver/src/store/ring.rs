@@ -1,6 +1,6 @@
-//! The ring buffer of the latest changes of the store, in short the ring. It returns the changes
-//! after a version. It also returns the replaced and deleted objects with which a list restores an
-//! earlier version of the map. The map has the current objects of the store.
+//! The ring buffer of the latest changes of the store, in short the ring. The ring returns the
+//! changes after a version. The ring also returns replaced and deleted objects. With these objects,
+//! a list restores an earlier state of the map, which has the current objects of the store.
 //!
 //! **Accounting.** When a write replaces or deletes an object in the map, exactly one change in the
 //! ring has the old object as its `before`. So the memory that only the ring holds is the size of
@@ -12,8 +12,8 @@
 //!   changes.
 //! - The ring has more bytes than [`Bounds::bytes`], and the change is at least as old as
 //!   [`Bounds::MIN_AGE`]. If the change is younger, the limit is [`Bounds::peak_bytes`]. So one
-//!   batch of the writer may be larger than the usual limit, and a client that reads promptly
-//!   misses no change.
+//!   batch of the writer may be larger than the usual limit. A client that reads promptly misses no
+//!   change of such a batch.
 
 use super::{Bounds, Change, Entry, Rv, Scope, VersionUnavailable};
 use crate::Model;
@@ -94,7 +94,7 @@ impl<M: Model> Ring<M> {
             self.bytes -= oldest.weight();
             self.slots.pop_front();
         }
-        // After a large commit, the ring gives the memory of its slots back.
+        // After a large commit, most of the capacity is unused, so the ring releases this memory.
         let needed = self.slots.len().max(Bounds::MIN_CHANGES);
         if self.slots.capacity() > 4 * needed {
             self.slots.shrink_to(2 * needed);
@@ -115,11 +115,11 @@ impl<M: Model> Ring<M> {
     }
 
     /// Returns the objects in `scope` that were current at `rv`, and have been replaced or deleted
-    /// since then. A list at `rv` takes them from the ring, because the map has newer versions of
-    /// them or none.
+    /// since then. A list at `rv` takes these objects from the ring, because the map no longer has
+    /// them.
     ///
-    /// Such an object is the `before` of the first change of its key after `rv`. The `before` of
-    /// each later change of the same key is newer than `rv`, so it is left out.
+    /// The object of a key at `rv` is the `before` of the first change of this key after `rv`. The
+    /// `before` of each later change of the same key is newer than `rv`, so it is left out.
     pub(super) fn old(
         &self,
         scope: &Scope,

@@ -24,10 +24,10 @@ pub struct Writer<M: Model> {
 /// The versions that the leader may issue in one leadership term.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The version for the time of day at which the term began: the microseconds since 1970. If the
+    /// The time of day at which the term began, as a version: in microseconds since 1970. If the
     /// previous leader's clock was ahead, the first version of the term is above this value. In
-    /// this case, each version is the previous version plus one, until the version for the current
-    /// time is higher.
+    /// this case, each version is the previous version plus one, until the current time has caught
+    /// up.
     clock: Rv,
     /// The steady time at which the term began. Versions follow the steady clock, because the time
     /// of day may be set back.
@@ -45,8 +45,9 @@ impl Numbering {
         }
     }
 
-    /// Returns the version of the next change after `last`: the version for the current time on the
-    /// steady clock, or `last` plus one if that is higher.
+    /// Returns the version of the next change after the version `last`. The result is the current
+    /// time on the steady clock as a version. If `last` plus one is higher, the result is `last`
+    /// plus one.
     fn next(&self, last: Rv) -> Result<Rv, Error> {
         let passed = u64::try_from(clock::since(self.since).as_micros()).unwrap_or(u64::MAX);
         let now = self.clock.0.saturating_add(passed);
@@ -82,12 +83,13 @@ impl<M: Model> Writer<M> {
     ///
     /// # Errors
     ///
-    /// `start` is not above the newest version, or there are no more versions. In both cases, the
+    /// `start` is not above the newest version, or is not below [`Rv::MAX`]. In both cases, the
     /// store is unchanged.
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
-            // A store at version 0 has never published a version, so it is empty. A watch can start
-            // at the version of a replacement, so no marker is needed.
+            // A store at version 0 has never published a version, so it is empty. `replace` makes
+            // `start` the oldest readable version. A watch can start at this version, so no marker
+            // is needed.
             check_above(start, Rv(0))?;
             self.replace(start, []);
         } else {
@@ -110,8 +112,8 @@ impl<M: Model> Writer<M> {
     ///
     /// # Errors
     ///
-    /// `rv` is not above the newest version, or there are no more versions. In both cases, the
-    /// store is unchanged.
+    /// `rv` is not above the newest version, or is not below [`Rv::MAX`]. In both cases, the store
+    /// is unchanged.
     pub fn mark(&mut self, rv: Rv) -> Result<(), Error> {
         check_above(rv, self.head())?;
         let marker = Change {
@@ -123,11 +125,11 @@ impl<M: Model> Writer<M> {
         Ok(())
     }
 
-    /// Replaces all objects by `objects`, each with the version of its last change. The new version
-    /// `at` of the store may be below the current version. A reader sees either the old objects or
-    /// the new ones. Cursors that follow the old objects return
-    /// [`VersionUnavailable`](super::VersionUnavailable), because no changes lead from them to the
-    /// new objects.
+    /// Replaces all objects by `objects`, each with the version of its last change. The version of
+    /// the store becomes `at`, which may be below the current version. A reader sees either the old
+    /// objects or the new ones. The existing cursors return
+    /// [`VersionUnavailable`](super::VersionUnavailable), because the store has no changes from the
+    /// old objects to the new objects.
     pub fn replace(&mut self, at: Rv, objects: impl IntoIterator<Item = (Key, Rv, M::Object)>) {
         let new = objects.into_iter().map(|(key, rv, object)| {
             let entry = Entry::new(key.clone(), rv, object);
@@ -142,7 +144,7 @@ impl<M: Model> Writer<M> {
         };
         let old = std::mem::replace(&mut *current, new);
         self.shared.head.send_replace(at);
-        // Readers need not wait until many old objects are dropped.
+        // The lock is released first, because dropping many old objects takes time.
         drop(current);
         drop(old);
     }
@@ -153,8 +155,11 @@ impl<M: Model> Writer<M> {
     ///
     /// # Errors
     ///
-    /// The version is not above the newest version, the next version is not reserved, or there are
-    /// no more versions. In each case, the store is unchanged.
+    /// - The version of [`VersionAssignment::Exact`] is not above the newest version.
+    /// - The next version of [`VersionAssignment::Mint`] is not reserved ([`Writer::reserve`]).
+    /// - A version would reach [`Rv::MAX`].
+    ///
+    /// In each case, the store is unchanged.
     pub fn commit(
         &mut self,
         batch: impl AsRef<[Write<M>]>,
@@ -243,7 +248,7 @@ impl<M: Model> Writer<M> {
 
     /// Starts a timer that trims the ring buffer. After a large commit, the ring buffer may exceed
     /// its usual limit for a short time, until its changes are old enough ([`Bounds::MIN_AGE`]).
-    /// Without a tokio runtime there is no timer, and the next commit trims the ring buffer.
+    /// Without a tokio runtime, returns false. Then the next commit trims the ring buffer.
     fn start_trim_timer(&self) -> bool {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return false;
