@@ -1,8 +1,10 @@
 //! Reads the time of day ([`now`]) and the steady (monotonic) clock ([`steady`]).
 //!
-//! The time of day is read only here, so that tests can replace it. There are two exceptions. The
-//! module `auth` verifies client certificates at the time that rustls returns. `tracing-subscriber`
-//! reads the time of day for the log lines.
+//! The time of day is read only here, so that tests can simulate it. There are two exceptions,
+//! which always read the time of the host:
+//!
+//! - The crates rustls and x509-parser, with which the module `auth` verifies client certificates.
+//! - The crate `tracing-subscriber`, for the log lines.
 //!
 //! The steady clock is the clock of tokio. Code with timers reads it with `tokio::time::Instant`,
 //! and other code with [`steady`]. If a test pauses tokio's clock, both return the paused time.
@@ -10,7 +12,7 @@
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
-/// Returns the time of day. A test can replace it with `simulated::begin`.
+/// Returns the time of day. A test can simulate the time of day with `simulated::begin`.
 #[expect(
     clippy::disallowed_methods,
     reason = "the time of day is read only here"
@@ -58,9 +60,11 @@ impl SteadyTime {
     }
 }
 
-/// The time of day in a test. The test sets it once. Then it advances with tokio's clock. If the
-/// test pauses tokio's clock, a test of several hours takes no real time. Simulated hosts on one
-/// thread share the time of day, and each host can add an offset ([`Skew`](simulated::Skew)).
+/// The time of day in a test. The test sets the time once. Then the time advances with tokio's
+/// clock. If the test pauses tokio's clock, a test of several hours takes no real time.
+///
+/// A test can simulate several hosts on one thread. The hosts share the time of day, and each host
+/// can add an offset ([`Skew`](simulated::Skew)).
 #[cfg(any(test, feature = "testing"))]
 pub mod simulated {
     use super::SteadyTime;

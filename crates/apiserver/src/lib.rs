@@ -12,17 +12,17 @@
 //! ```
 //!
 //! The server holds its objects in memory, and serves them for get, list and watch. The server has
-//! no database: clients see the objects that the process commits to the [`store`]. Every list is
-//! exact at its resourceVersion, and every watch delivers exactly the changes after its
-//! resourceVersion.
+//! no database: clients see the objects that the process commits to the [`store`]. A list contains
+//! exactly the objects that existed at its resourceVersion. A watch delivers exactly the changes
+//! after its resourceVersion.
 //!
 //! - [`model`]: the trait that describes the objects.
 //! - [`store`]: the objects in memory, with their latest changes.
 //! - [`serve`]: HTTP: discovery, OpenAPI, content negotiation, tables, selectors, limits, health.
 //! - [`auth`]: delegated authentication and authorization (`TokenReview`, `SubjectAccessReview`).
-//! - [`certs`]: TLS with certificates from files or from an own CA.
+//! - [`certs`]: TLS with certificates from files, or from a CA that the server creates itself.
 //! - [`metrics`]: the metrics of requests, reviews and certificates.
-//! - [`clock`]: the time of day and the monotonic clock, which tests can replace.
+//! - [`clock`]: the time of day and the monotonic clock. Tests can simulate both.
 //!
 //! The README has an example, and says what the library does not do.
 

@@ -1,5 +1,5 @@
 //! The metrics of an aggregated API server: requests, reviews, certificates. Kubernetes' own
-//! servers have most of them under the same names, and with more labels. The names of all other
+//! servers have most of these metrics, with the same names and more labels. The names of the other
 //! metrics begin with the prefix that the program passes to [`Metrics::register`].
 
 use crate::clock;
@@ -43,7 +43,7 @@ pub struct Metrics {
     ca_bundle: Family<SeriesLabels, Gauge>,
 }
 
-/// The metrics of the reviews of one kind. Clones count together.
+/// The metrics of the reviews of one kind. All clones increment the same counters.
 #[derive(Clone, Debug)]
 pub struct ReviewMetrics {
     sent: Counters,
@@ -86,8 +86,8 @@ impl RequestLabels {
 }
 
 impl Metrics {
-    /// Registers the metrics. `prefix` is the start of the names that only this library has, such
-    /// as `example` in `example_watchers`.
+    /// Registers the metrics. `prefix` is for the metrics that Kubernetes' own servers do not have.
+    /// For example, the prefix `example` gives the name `example_watchers`.
     pub fn register(registry: &mut Registry, prefix: &str) -> Self {
         let own = registry.sub_registry_with_prefix(prefix);
         let watchers = add(own, "watchers", "Watches being served");
@@ -96,7 +96,7 @@ impl Metrics {
         let current = "1 if the caBundle of the APIService contains the CA of this server, or if \
                        there is no APIService";
         let ca_bundle = add(own, "ca_bundle_current", current);
-        // The names in Kubernetes' own servers have this prefix.
+        // Kubernetes' own servers have the following metrics with this prefix.
         let shared = registry.sub_registry_with_prefix("apiserver");
         let terminations = "Requests refused for load or ended at their time limit";
         let aborts = "Answers aborted because the client read them too slowly";

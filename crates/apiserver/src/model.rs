@@ -15,8 +15,8 @@ use std::marker::PhantomData;
 pub trait Model: Clone + Debug + Send + Sync + 'static {
     /// The type of the objects. Clones should be cheap, for example an `Arc`.
     type Object: Clone + Debug + PartialEq + Send + Sync + 'static;
-    /// The values on which the cells of tables depend, apart from the object and the time. `()` if
-    /// there are none.
+    /// Additional data from which the cells of tables are computed, besides the object and the
+    /// time. `()` if there is none.
     type Context: Send + Sync + 'static;
 
     /// Appends the JSON of the object with the resourceVersion `version` to `out`.
@@ -25,11 +25,11 @@ pub trait Model: Clone + Debug + Send + Sync + 'static {
     /// Appends the JSON of the object's `metadata` with the resourceVersion `version` to `out`.
     fn append_metadata(object: &Self::Object, version: Rv, out: &mut Vec<u8>);
 
-    /// Returns the value of a label.
+    /// Returns the value of a label. None if the object does not have the label.
     fn label<'a>(object: &'a Self::Object, key: &str) -> Option<&'a str>;
 
-    /// Returns the approximate size of the object in memory, in bytes. The store adds up these
-    /// sizes to compute the size of its ring buffer
+    /// Returns the approximate size of the object in memory, in bytes. With these sizes, the store
+    /// computes the size of its buffer of the latest changes
     /// ([`Bounds::bytes`](crate::store::Bounds::bytes)).
     fn bytes(object: &Self::Object) -> usize;
 }
@@ -71,7 +71,7 @@ fn versioned<T: kube::Resource + Clone>(object: &T, version: Rv) -> T {
 }
 
 /// Appends the JSON of a value. Appends `null` if serde cannot encode the value, for example a map
-/// whose keys are not texts. The types of Kubernetes have no such values.
+/// whose keys are not strings. The types of Kubernetes have no such values.
 fn append(value: &impl Serialize, out: &mut Vec<u8>) {
     let start = out.len();
     if let Err(error) = serde_json::to_writer(&mut *out, value) {
