@@ -6,10 +6,10 @@
 //! for a minute. The replicas must not overwrite each other's bundles again and again. So each
 //! replica follows two rules:
 //!
-//! - Usually, a replica accepts a field that contains all certificates of its own bundle. The field
-//!   may contain further certificates.
-//! - When the bundle of a replica changes, the replica replaces any field that differs from the new
-//!   bundle. So the certificate of a removed CA disappears.
+//! - While its own bundle is unchanged, a replica writes the object only if a certificate of its
+//!   bundle is missing there. The object may contain further certificates.
+//! - When its own bundle changes, a replica writes every object that does not contain exactly the
+//!   new bundle. So the certificate of a removed CA disappears.
 
 use super::CHECK_TIMEOUT;
 use crate::metrics::Metrics;
@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Interval at which the server reads the object. If another client has overwritten the bundle, the
-/// kube-apiserver does not accept the certificate of this server for at most this time. The interval
-/// also limits the rate of writes if two clients overwrite each other's bundle.
+/// Interval at which the server reads the object. If another client overwrites the bundle, the
+/// kube-apiserver can refuse the certificate of this server until the next read. The interval also
+/// limits the rate of writes if two clients overwrite each other's bundle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// An object of the cluster with the CA bundle of this server.
@@ -119,15 +119,15 @@ impl CaBundleUpdater {
         }
     }
 
-    /// Updates the object until the future is dropped. The updater checks the object every ten
-    /// seconds, and when the bundle of this server changes.
+    /// Checks and updates the object every ten seconds, and when the bundle of this server changes.
+    /// Never ends.
     pub async fn keep_up_to_date(mut self) {
         let name = self.holder.name();
         let mut ticks = tokio::time::interval(CHECK_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut bundle = self.bundle.clone();
-        // True from a change of our bundle until the object has the new bundle. Without it, a
-        // failed write would leave an old CA in the object.
+        // True from a change of this server's bundle until the object has exactly the new bundle.
+        // If a write fails, the next check repeats it, so that no old CA stays in the object.
         let mut must_equal = false;
         loop {
             tokio::select! {
@@ -153,8 +153,8 @@ impl CaBundleUpdater {
         is_sufficient && (!must_equal || *current == **ours)
     }
 
-    /// Reads the object, and writes the bundle of this server if the object needs it. An object that
-    /// does not exist needs no bundle.
+    /// Reads the object. If its bundle is not current, writes the bundle of this server. Succeeds
+    /// without a write if the object does not exist.
     async fn check(&self, must_equal: bool) -> Result<(), String> {
         let name = self.holder.name();
         let kind = self.holder.resource().kind;

@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// Maximum number of attempts to write the Secret. An attempt fails if another replica has written
-/// the Secret at the same time. Each replica writes only once, so few attempts fail. If the last
-/// attempt fails, the server returns an error.
+/// Maximum number of attempts to write the Secret. An attempt fails if another replica writes the
+/// Secret at the same time. Each replica writes the Secret only once, so few attempts fail. If the
+/// last attempt fails, [`CaSecret::load_authority`] returns an error.
 const MAX_ATTEMPTS: usize = 5;
 
 /// The Secret of the server's own CA.
@@ -31,7 +31,8 @@ pub struct CaSecret {
 }
 
 impl CaSecret {
-    /// Names the Secret. Writes have the manager `field_manager` in `managedFields`.
+    /// Creates a handle for the Secret with this name. Sends no request. `field_manager` is the
+    /// manager of later writes in the `managedFields` of the Secret.
     pub fn new(client: Client, namespace: &str, name: &str, field_manager: &str) -> Self {
         Self {
             api: Api::namespaced(client, namespace),
@@ -54,10 +55,10 @@ impl CaSecret {
     /// # Errors
     ///
     /// - The Secret does not exist or cannot be read.
-    /// - The content of the Secret is not a valid CA. Then this function does not overwrite the
-    ///   Secret.
+    /// - The content of the Secret is not a valid CA. In this case, the function does not overwrite
+    ///   the Secret.
     /// - The Secret contains no CA or an expired CA, and a new CA cannot be stored.
-    /// - Other clients have changed or deleted the Secret during each of five attempts.
+    /// - Other clients have changed the Secret during each of five attempts.
     /// - The kube-apiserver does not answer in time.
     pub async fn load_authority(&self) -> Result<Authority, CertsError> {
         let loaded = tokio::time::timeout(CHECK_TIMEOUT, self.load_or_store()).await;

@@ -1,7 +1,7 @@
 //! Provides the serving certificate of this server and the TLS configuration. The certificate comes
-//! from files. If no files are configured, the server issues the certificate with its own CA, which
-//! it stores in a Secret. The module also publishes the CA bundle with which the kube-apiserver
-//! verifies this server.
+//! from files. If no files are configured, the server creates a CA, stores the CA in a Secret, and
+//! issues the certificate with this CA. The module also publishes the CA bundle with which the
+//! kube-apiserver verifies this server.
 //!
 //! ```text
 //! --tls-cert-file ──poll───────────────▶ ServingCertificate ──▶ server_config
@@ -70,16 +70,16 @@ pub enum CertsError {
     BadServing(String),
 }
 
-/// The common name of the certificates that the own CA issues, and the start of the CA's own name.
-/// Clients verify only the alternative names.
+/// The common name of the certificates that the server's own CA issues. The common name of the CA
+/// starts with the same text. Clients verify only the alternative names.
 const COMMON_NAME: &str = "aggregated-apiserver";
 
-/// Time limit for one check of the `APIService` or of the Secret, with all reads and writes of this
-/// check. A check that takes longer is cancelled and repeated later.
+/// Time limit for one check of the Secret, or of an object with a CA bundle. The limit covers all
+/// reads and writes of the check. A check that takes longer is cancelled and repeated later.
 ///
 /// If a check never ended, the server would not renew certificates. The `kube::Client` can have a
-/// time limit for each request, but that limit is not sufficient. It can be longer than 30 s, and
-/// it does not apply to the whole check.
+/// time limit for each request, but that limit is not sufficient. That limit can be longer than
+/// 30 s, and a check sends several requests.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses a certificate from DER.

@@ -27,8 +27,8 @@ const SERVING_LIFETIME: i64 = 365 * DAY;
 /// reserve, because the server may not be running when the CA should be replaced.
 const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 
-/// A certificate is valid from this many seconds before its creation, because the clocks of clients
-/// can be slow.
+/// The validity period of a certificate starts this many seconds before its creation, because the
+/// clocks of clients can be behind.
 const BACKDATE_SECONDS: i64 = 300;
 
 /// A CA with its key.
@@ -76,8 +76,9 @@ impl Authority {
         })
     }
 
-    /// Reads a CA from PEM. The first certificate in `certificate` is that of the CA. The CA may have
-    /// expired. The caller checks the expiry with [`Self::is_near_end`]. `key` has the format PKCS #8.
+    /// Reads a CA from PEM. The first certificate in `certificate` is that of the CA. `key` has the
+    /// format PKCS #8. The CA may have expired. The caller checks the expiry with
+    /// [`Self::is_near_end`].
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         Self::read(certificate, key).map_err(|error| CertsError::BadAuthority(error.to_string()))
     }

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 /// of the certificate. Each check is one small request to the kube-apiserver.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay when the server changes to a new CA from the Secret. Before the delay, the server adds the
-/// new CA to the bundle. During the delay, the bundle reaches the `APIService` and every
-/// kube-apiserver. After the delay, the server presents a certificate of the new CA. It removes the
-/// old CA from the bundle at the next check.
+/// Delay between two steps, when the server changes to a new CA from the Secret. Before the delay,
+/// the server adds the new CA to the bundle. During the delay, the bundle reaches the `APIService`
+/// and every kube-apiserver. After the delay, the server presents a certificate of the new CA. At
+/// the next check, the server removes the old CA from the bundle.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.
@@ -77,13 +77,13 @@ impl OwnCertificate {
                 renew = true;
             }
             Ok(found) => {
-                // The check of another replica can be one interval later than this check. Until
-                // then, that replica presents a certificate of the previous CA. So the previous CA
-                // leaves the bundle one check after the handover.
+                // The handover leaves the previous CA in the bundle, because another replica can be
+                // one check behind and still present a certificate of the previous CA. The next
+                // check runs this branch, and removes the previous CA.
                 self.publish(found.bundle());
                 self.authority = found;
             }
-            // After this error, the code below can still renew the certificate with the current CA.
+            // The code below can still renew the certificate, with the current CA.
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {

@@ -1,5 +1,5 @@
-//! The certificate that the server presents in TLS handshakes. It can be replaced while the server
-//! runs, for example when its files change.
+//! The certificate that the server presents in TLS handshakes. The server can replace the
+//! certificate while it runs, for example when the certificate files change.
 
 use super::{CertsError, TlsSettings, now, parse};
 use crate::metrics::Metrics;
@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Returns the TLS configuration of the server. HTTP/2 is preferred to HTTP/1.1.
+/// Returns the TLS configuration of the server. If a client supports both HTTP/2 and HTTP/1.1, the
+/// server selects HTTP/2.
 ///
 /// `resolver` is usually a [`ServingCertificate`], and `verifier` is usually
 /// [`crate::auth::client_certificate_verifier`].
@@ -93,8 +94,8 @@ impl ServingCertificate {
     /// system. Reading also works for a mounted Secret, which the kubelet replaces through symbolic
     /// links.
     ///
-    /// While only one of the two files is new, the key does not match the certificate. The current
-    /// certificate stays in use until a later read finds both new files.
+    /// If a read finds only one of the two new files, the key does not match the certificate. Then
+    /// the current certificate stays in use until a later read finds both new files.
     pub async fn follow(&self, certificate: PathBuf, key: PathBuf, period: Duration) {
         let mut last = None;
         loop {
@@ -147,8 +148,8 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = parse(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = leaf.validity().not_after.timestamp();
     if expires <= now() {
-        // The server presents even an expired certificate, so that the error at the client names
-        // the expiry.
+        // The server presents even an expired certificate, so that clients report the expiry as
+        // the error.
         tracing::warn!("the serving certificate has expired");
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad("key", &error))?;
