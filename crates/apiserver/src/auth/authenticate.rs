@@ -27,17 +27,17 @@ pub const ANONYMOUS_USER: &str = "system:anonymous";
 const AUTHENTICATED_GROUP: &str = "system:authenticated";
 const UNAUTHENTICATED_GROUP: &str = "system:unauthenticated";
 
-/// Maximum number of cached tokens, including invalid tokens. A full cache evicts a token, and the
-/// server reviews this token again at its next use. Only a few clients, such as metrics scrapers,
-/// send tokens. Most requests come through the front proxy.
+/// Maximum number of cached reviews of tokens, including invalid tokens. A full cache evicts the
+/// review of a token, and the server reviews this token again at its next use. Only a few clients,
+/// such as metrics scrapers, send tokens. Most requests come through the front proxy.
 const MAX_TOKENS: u64 = 1024;
 
-/// How the server recognizes requests of other replicas. The tokens of these requests have an
-/// audience of their own, so the kube-apiserver does not accept them.
+/// How the server recognizes requests of other replicas. The tokens of these requests are valid
+/// only for a special audience, so the kube-apiserver does not accept these tokens.
 #[derive(Clone, Copy, Debug)]
 pub struct Peers {
-    /// The header that marks a request of another replica. Any client can send it, so the server
-    /// also authorizes the user.
+    /// The header that marks a request of another replica. Any client can send this header, so the
+    /// server also authorizes the user.
     pub header: &'static str,
     /// The audience of the tokens in requests of other replicas.
     pub audience: &'static str,
@@ -103,7 +103,8 @@ impl ClusterAuthenticator {
     /// must be valid for the kube-apiserver. Returns an error if the token is invalid or cannot be
     /// reviewed.
     async fn review(&self, token: &[u8], audience: Option<&str>) -> Result<User, Unauthenticated> {
-        // The review is sent as JSON, so the token in it must be UTF-8. Every valid token is UTF-8.
+        // A token that is not UTF-8 cannot be sent in the JSON of a review. Every valid token is
+        // UTF-8.
         let token = str::from_utf8(token).map_err(|_| Unauthenticated)?;
         let request = TokenReview {
             spec: TokenReviewSpec {

@@ -44,8 +44,8 @@ const ALLOWED_NAMES: &str = "requestheader-allowed-names";
 /// server still accepts the certificate for at most this time.
 const VERDICT_CACHE_TTL: Duration = Duration::from_mins(1);
 
-/// Maximum number of cached verdicts. A full cache evicts the least recently used verdict. The
-/// server verifies the certificate of an evicted verdict again at its next use. Few clients have
+/// Maximum number of cached verdicts. A full cache evicts the least recently used verdict. At the
+/// next use of its certificate, the server verifies the certificate again. Few clients have
 /// certificates: the kube-apiservers and a few people. 256 verdicts take about 150 KB.
 const MAX_VERDICTS: u64 = 256;
 
@@ -154,7 +154,8 @@ impl AuthenticationConfig {
 
     /// Reads the configuration from the cluster. After a failure, waits and tries again. The first
     /// delay is 0.5 s, and each further delay is twice as long, up to 5 s. All attempts and delays
-    /// together take at most `within`. If the next delay would be too long, returns the last error.
+    /// together take at most `within`. If the next delay would exceed this limit, returns the last
+    /// error.
     pub async fn load(
         client: &Client,
         within: Duration,
@@ -237,7 +238,7 @@ fn apply(
     config: &ArcSwap<AuthenticationConfig>,
     data: BTreeMap<String, String>,
 ) -> Result<(), String> {
-    // After a relist, the watch reports the `ConfigMap` again, even if it is unchanged. A new
+    // After a relist, the watch also reports an unchanged `ConfigMap` again. A new
     // `AuthenticationConfig` with the same data would only lose the cached verdicts.
     if config.load().data != data {
         let new = AuthenticationConfig::parse(data).map_err(|error| error.to_string())?;

@@ -9,8 +9,8 @@ use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessRevi
 use kube::{Api, Client};
 use serde_json::json;
 
-/// Maximum number of cached decisions. A full cache evicts a decision. The next request that needs
-/// this decision causes a new review.
+/// Maximum number of cached decisions. A full cache evicts the least recently used decision. The
+/// next request that needs this decision causes a new review.
 ///
 /// Each combination of user and attributes (such as verb, namespace and selector) has its own
 /// decision. A decision takes about 400 bytes, so 4,096 decisions take 1.6 MB.
@@ -20,7 +20,7 @@ const MAX_DECISIONS: u64 = 4096;
 /// it caches the decision. An authorization webhook may return a reason of any length.
 const MAX_REASON: usize = 1024;
 
-/// Authorizes with `SubjectAccessReview`.
+/// Authorizes requests with `SubjectAccessReview`, and caches the decisions.
 #[derive(Debug)]
 pub struct ClusterAuthorizer {
     pub(super) reviews: Reviews<SubjectAccessReview, AccessDecision>,
@@ -33,8 +33,8 @@ impl ClusterAuthorizer {
         Self::with_cache_of(MAX_DECISIONS, client, metrics)
     }
 
-    /// Creates an authorizer that sends a review for each decision. Callers with a cache of their
-    /// own, such as [`super::Decisions`], use this authorizer.
+    /// Creates an authorizer that caches no decisions, and sends a review for each request. Callers
+    /// with their own cache, such as [`super::Decisions`], use this authorizer.
     pub fn without_cache(client: Client, metrics: &Metrics) -> Self {
         Self::with_cache_of(0, client, metrics)
     }

@@ -66,8 +66,8 @@ impl ClientCaBundle {
             return false;
         };
         let mut roots = RootCertStore::empty();
-        // webpki does not check the validity period of a trust anchor, but Go's crypto/x509 does. So
-        // the CAs that are not valid now are left out.
+        // Go's crypto/x509 checks the validity periods of CAs, but webpki does not. So this code
+        // leaves out the CAs that are not valid now.
         roots.add_parsable_certificates(
             self.0
                 .iter()
@@ -98,8 +98,8 @@ pub(super) fn user_of(leaf: &CertificateDer<'_>) -> Option<User> {
     let (_, certificate) = X509Certificate::from_der(leaf).ok()?;
     let name = certificate.subject();
     let mut user = User::default();
-    // If there are several common names, the last common name is the user, as in Go's crypto/x509.
-    // So the kube-apiserver and this server derive the same user.
+    // If there are several common names, the last one is the name of the user, as in Go's
+    // crypto/x509. So the kube-apiserver and this server derive the same user.
     if let Some(attribute) = name.iter_common_name().last() {
         user.name = text(attribute)?;
     }

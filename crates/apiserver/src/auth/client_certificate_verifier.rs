@@ -19,9 +19,9 @@ use std::sync::Arc;
 /// Returns a verifier that requests a certificate from every client, but does not require a
 /// certificate. The verifier accepts every certificate whose private key the client has.
 ///
-/// The list of accepted CAs that the verifier sends to the client is empty. Kubernetes' own
-/// extension API servers send a full list, so that a client with several certificates can choose
-/// one of them. This verifier sends no full list, because it could not change the list while the
+/// In a handshake, a server sends the client a list of the CAs that it accepts. Kubernetes' own
+/// extension API servers send all their CAs, so that a client with several certificates can choose
+/// one of them. This verifier sends an empty list, because it could not change the list while the
 /// server runs. If the cluster added a CA later, the list would not contain this CA. Then a client
 /// with a certificate of this CA would send no certificate.
 ///

@@ -17,23 +17,27 @@ use tokio::time::Instant;
 const PERIOD: Duration = Duration::from_secs(30);
 
 /// Maximum number of cached decisions, about 300 bytes each. A full cache evicts the least recently
-/// used decisions. If a request needs an evicted decision, the authorizer makes it again.
+/// used decisions. If a request needs an evicted decision, the authorizer decides again.
 const MAX_DECISIONS: u64 = 50_000;
 
 /// Maximum number of users whose last two periods are cached, about 1 KB each. If this number is
-/// reached, the cache evicts the periods of a user, as after [`IDLE_TIMEOUT`].
+/// reached, the cache evicts the periods of a user. The effect is the same as after
+/// [`IDLE_TIMEOUT`].
 const MAX_USERS: u64 = 5_000;
 
 /// Time after which the cache evicts an unused decision, or the periods of a user who has sent no
-/// request. If a client of this user then continues a watch, its earlier period is unknown. So the
-/// watch starts in the current period, and sends no events for rights that have changed in between.
-/// The client sees the effect of these changes in its next list.
+/// request.
+///
+/// If a client of this user then continues a watch, the cache does not know in which period the
+/// client received its objects. So the watch starts in the current period. If the user's rights
+/// have changed since the client received its objects, the watch sends no events for this change.
+/// The client sees the effect of the change in its next list.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Maximum number of concurrent reviews for one request.
 const CONCURRENCY: usize = 16;
 
-/// A time of 30 s in which the decisions about one user are cached. All decisions of a period
+/// A period of 30 s for which the decisions about one user are cached. All decisions of a period
 /// expire together, when the period ends.
 #[derive(Debug)]
 pub struct Period {
@@ -47,7 +51,7 @@ pub struct Period {
 }
 
 impl Period {
-    /// Returns true if the period has ended. Its decisions must then be made again.
+    /// Returns true if the period has ended. Then its decisions have expired.
     pub fn is_over(&self) -> bool {
         Instant::now() >= self.end
     }
@@ -88,24 +92,25 @@ impl Decisions {
         }
     }
 
-    /// Returns the current period of a user. If the last period is over, begins a new one. `head`
-    /// is the newest version of the store.
+    /// Returns the current period of a user. If the last period is over, begins a new period.
+    /// `head` is the newest version of the store.
     pub fn period(&self, user: &User, head: Rv) -> Arc<Period> {
         self.periods(user, head).0
     }
 
     /// Returns the period in which a client received the objects at `version`. The client continues
-    /// a watch after this version.
+    /// a watch after this version. `head` is the newest version of the store.
     ///
-    /// - If the client received the objects in the previous period, the returned period is over.
-    ///   The caller starts the watch with this period, and then replaces it by the current period.
-    /// - If `version` is older than the previous period, returns None.
-    /// - If no previous period is known, returns the current period.
+    /// - If the client received the objects in the previous period, returns the previous period.
+    ///   The caller starts the watch with the expired decisions of this period, and then replaces
+    ///   them by those of the current period.
+    /// - If `version` is older than the start of the previous period, returns None.
+    /// - If no previous period is cached, returns the current period.
     pub fn period_at(&self, user: &User, version: Rv, head: Rv) -> Option<Arc<Period>> {
         match self.periods(user, head) {
             // If `version` is equal to `current.since`, the client can have received the objects in
-            // either period. The previous period is safe, because the watch then sends the
-            // difference between both periods.
+            // either period. The previous period is the safe choice, because the watch then sends
+            // the difference between both periods.
             (current, Some(previous)) if version <= current.since => {
                 (version >= previous.since).then_some(previous)
             }
@@ -151,7 +156,8 @@ impl Decisions {
         let decisions = stream::iter(decisions).buffered(CONCURRENCY);
         let decisions: Vec<bool> = decisions.try_collect().await?;
         // moka postpones its maintenance, such as evictions, to later calls. After many new
-        // decisions, the maintenance would delay another request. So it runs here.
+        // decisions, the maintenance would delay another request. So this request runs the
+        // maintenance.
         if decisions.len() > CONCURRENCY {
             self.cache.run_pending_tasks().await;
         }

@@ -14,8 +14,8 @@ pub(super) struct UserHeaders {
     pub(super) uid: Vec<HeaderName>,
     pub(super) groups: Vec<HeaderName>,
     /// Prefixes of the names of headers with extra attributes. With the prefix `x-remote-extra-`,
-    /// the header `x-remote-extra-scopes: all` gives the attribute `scopes` the value `all`. No
-    /// prefix is empty.
+    /// the header `x-remote-extra-scopes: all` gives the attribute `scopes` the value `all`. A
+    /// prefix is never empty, because a `HeaderName` is never empty.
     pub(super) extra_prefixes: Vec<HeaderName>,
 }
 
@@ -56,8 +56,8 @@ impl UserHeaders {
     }
 }
 
-/// Reads the first value of each header in `names`, in order. Returns the first of these values
-/// that is not empty.
+/// Returns the first value that is not empty. Reads the headers in the order of `names`, and only
+/// the first value of each header.
 fn first<'h>(
     headers: &'h HeaderMap,
     names: &[HeaderName],

@@ -135,10 +135,12 @@ pub struct ResourceAttributes {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
-    /// The field selector of a list, watch or deletecollection. Only reviews contain it.
+    /// The field selector of a list, watch or deletecollection. Empty after parsing the request.
+    /// The server sets it only for the authorization.
     #[serde(skip_serializing_if = "SelectorAttributes::is_empty")]
     pub field_selector: SelectorAttributes,
-    /// The label selector of a list, watch or deletecollection. Only reviews contain it.
+    /// The label selector of a list, watch or deletecollection. Empty after parsing the request.
+    /// The server sets it only for the authorization.
     #[serde(skip_serializing_if = "SelectorAttributes::is_empty")]
     pub label_selector: SelectorAttributes,
     /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.
@@ -154,7 +156,8 @@ pub struct SelectorAttributes {
 }
 
 impl SelectorAttributes {
-    /// The kube-apiserver refuses a review with an empty selector.
+    /// Returns true if there are no requirements. A review must omit such a selector, because the
+    /// kube-apiserver refuses a review with an empty selector.
     fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
@@ -167,25 +170,27 @@ pub struct SelectorRequirement {
     pub key: String,
     /// The comparison.
     pub operator: SelectorOperator,
-    /// Values of the operators `In` and `NotIn`, and the number of a comparison. Empty for `Exists`
-    /// and `DoesNotExist`.
+    /// The values for `In` and `NotIn`. For `GreaterThan` and `LessThan`, one number. Empty for
+    /// `Exists` and `DoesNotExist`.
     pub values: Vec<String>,
 }
 
-/// The comparison of a [`SelectorRequirement`].
+/// The comparison of a [`SelectorRequirement`] with the label or the field of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum SelectorOperator {
-    /// The value is one of the values.
+    /// The object has one of the values.
     In,
-    /// The value is absent, or none of the values.
+    /// The object has none of the values, or does not have the label or the field.
     NotIn,
-    /// The value exists.
+    /// The object has the label or the field.
     Exists,
-    /// The value is absent.
+    /// The object does not have the label or the field.
     DoesNotExist,
-    /// The value is a number above the given number. Reviews do not support it.
+    /// The object has a number above the number of the requirement. Reviews do not support this
+    /// operator.
     GreaterThan,
-    /// The value is a number below the given number. Reviews do not support it.
+    /// The object has a number below the number of the requirement. Reviews do not support this
+    /// operator.
     LessThan,
 }
 
@@ -212,7 +217,7 @@ pub trait Authorize: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<AccessDecision, Undecided>>;
 }
 
-/// The error if no authorization decision was possible. The value is the reason.
+/// The error of an authorizer that could not decide. The value is the reason.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Undecided(pub String);

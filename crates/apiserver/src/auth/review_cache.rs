@@ -69,8 +69,8 @@ where
     /// Returns the result of `read` for the answer to `review`. The result is cached under `key`,
     /// the digest of `review`. If the cache has a result for `key`, the function sends no review.
     ///
-    /// If the kube-apiserver cannot be reached or answers 429 or 5xx, the function sends the review
-    /// again after a delay.
+    /// If the kube-apiserver cannot be reached or answers 429 or 5xx, the function waits and sends
+    /// the review again, at most [`MAX_ATTEMPTS`] times in total.
     pub(super) async fn ask(
         &self,
         key: Digest,

@@ -20,7 +20,8 @@ pub struct ReceivedRequest {
     pub body: Value,
 }
 
-/// A special status code in `ClusterState::refusals`: the simulation never answers the request.
+/// A special status code in `ClusterState::refusals`, for a request that the simulation never
+/// answers.
 const NEVER: u16 = 0;
 
 type Body = BoxBody<Bytes, Infallible>;
@@ -36,8 +37,8 @@ struct ClusterState {
     refusals: Vec<(Method, String, u16)>,
 }
 
-/// A simulated kube-apiserver. It supports get, list, watch, create, replace and merge patch for
-/// any path.
+/// A simulated kube-apiserver. It supports get, list, watch, create, replace and patch for any
+/// path. A patch can be a merge patch, or a JSON patch with the operation `add`.
 ///
 /// A GET request with a field selector is a list. The simulation ignores the content of the
 /// selector, and returns all objects below the path. A GET request without a field selector reads
@@ -284,8 +285,8 @@ fn failure(code: u16) -> Response<Body> {
     response
 }
 
-/// Applies a JSON merge patch (RFC 7386).
-/// Applies a JSON patch, which may have only the operation `add` for fields of objects.
+/// Applies a JSON patch. The patch may have only the operation `add`, and only for fields of
+/// objects.
 fn set(object: &mut Value, patch: &Value) {
     for operation in patch.as_array().unwrap() {
         assert_eq!(operation["op"], "add");
@@ -295,6 +296,7 @@ fn set(object: &mut Value, patch: &Value) {
     }
 }
 
+/// Applies a JSON merge patch (RFC 7386).
 fn merge(target: &mut Value, patch: &Value) {
     if let Value::Object(fields) = patch {
         for (key, value) in fields {
