@@ -1,6 +1,5 @@
-//! Admits or refuses requests: authenticates the user, applies the limits of connections, requests
-//! and watches, and authorizes the request. Each limit has a number of slots. An admitted
-//! connection or request takes a slot.
+//! Admits or refuses requests: authenticates the user, applies the limits of requests and watches,
+//! and authorizes the request. Each limit has a number of slots. An admitted request takes a slot.
 
 use super::ServerState;
 use super::answer::error_status::ErrorStatus;
@@ -85,10 +84,11 @@ impl Requested {
     }
 }
 
-/// Authenticates the request, takes a slot for its connection and a slot for the request, and
-/// authorizes the request. Stores the user in `user`. Returns the slot of the request. A public
-/// path and a health probe take no slot. An administrator's request other than a watch is admitted
-/// without a slot if none is free.
+/// Authenticates the request, classifies its connection, takes a slot for the request, and
+/// authorizes the request. Stores the user in `user`. Returns the slot.
+///
+/// A request for a public path and a health probe take no slot. If no slot is free, an
+/// administrator's request other than a watch is admitted without a slot.
 pub(super) async fn admit(
     shared: &ServerState,
     parts: &Parts,
@@ -177,8 +177,8 @@ fn take_slot(
     }
 }
 
-/// Checks if the user has the access `attributes`. Returns a 403 if the user does not have this
-/// access, and a 500 if the authorizer cannot decide.
+/// Authorizes a request with these attributes. Returns a 403 if the user may not send the request,
+/// and a 500 if the authorizer cannot decide.
 async fn authorize(
     shared: &ServerState,
     user: &User,
@@ -193,8 +193,8 @@ async fn authorize(
     }
 }
 
-/// Authorizes the request of an open watch regularly. Returns the error for the client when the user
-/// may no longer watch. If the kube-apiserver does not answer, the watch continues until the next
+/// Authorizes the request of an open watch regularly. Returns the error for the client when the
+/// user may no longer watch. If the authorizer cannot decide, the watch continues until the next
 /// attempt. So a restart of the kube-apiserver does not end all watches.
 pub(super) fn wait_until_refused(
     shared: Arc<ServerState>,
@@ -222,8 +222,8 @@ pub(super) fn wait_until_refused(
 }
 
 /// Returns true for a path that needs no authentication: the version, discovery and `OpenAPI`. The
-/// answers on these paths contain no objects. Of these answers, a kube-apiserver with the default
-/// RBAC rules gives only the version to anonymous users.
+/// answers on these paths contain no objects. This server is less strict than a kube-apiserver with
+/// the default RBAC rules, which gives anonymous users only the version.
 fn is_public_path(path: &str) -> bool {
     let root = path.split('/').nth(1).unwrap_or_default();
     path == "/version" || matches!(root, "api" | "apis" | "openapi")

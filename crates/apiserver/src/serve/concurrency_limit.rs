@@ -27,8 +27,8 @@ const CONTROLLERS_NAMESPACE: &str = "kube-system";
 /// Returns the name of the client whose slots the requests of `user` take.
 ///
 /// All `ServiceAccounts` of one namespace are one client, because a user who may create one
-/// `ServiceAccount` there may create many. The `ServiceAccounts` of `kube-system` are different:
-/// each of them is a client, because they are the controllers of the cluster.
+/// `ServiceAccount` there may create many. There is one exception: each `ServiceAccount` of
+/// `kube-system` is a client, because these are the controllers of the cluster.
 pub fn client_name(user: &User) -> String {
     match service_account_namespace(user) {
         Some(namespace) if namespace != CONTROLLERS_NAMESPACE => {
@@ -44,20 +44,21 @@ fn service_account_namespace(user: &User) -> Option<&str> {
     Some(namespace)
 }
 
-/// The client of a request, as the limits see it.
+/// The client whose slots a request takes, and its rights to slots.
 #[derive(Clone, Debug)]
 pub struct RequestingClient {
-    /// None for a client that only the total limit applies to.
+    /// None for a client to which only the total limit applies.
     name: Option<String>,
     may_use_reserve: bool,
 }
 
 impl RequestingClient {
     /// Returns the client of a request of `user`. `is_for_all_namespaces` is true if only users who
-    /// may read all namespaces may send the request. The server authorizes the request after it has
-    /// taken the slot.
-    /// If the request is denied, the slot becomes free at once. So only users who may read all
-    /// namespaces keep a slot of the reserve.
+    /// may read all namespaces may send the request.
+    ///
+    /// The server authorizes the request after it has taken the slot. If the request is denied, the
+    /// slot becomes free at once. So only users who may read all namespaces keep a slot of the
+    /// reserve.
     pub fn of(user: &User, is_for_all_namespaces: bool) -> Self {
         if user.is_administrator() {
             return Self::trusted();
@@ -69,7 +70,7 @@ impl RequestingClient {
         }
     }
 
-    /// Returns a client that only the total limit applies to: an administrator, or a replica.
+    /// Returns a client to which only the total limit applies: an administrator, or a replica.
     pub fn trusted() -> Self {
         Self {
             name: None,
@@ -81,7 +82,7 @@ impl RequestingClient {
 /// A limit for all clients together, combined with a limit for each client.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    /// What the slots are for, and the flags with which an administrator changes the limit.
+    /// The purpose of the slots, and the flags that set the limit, for messages to clients.
     what: &'static str,
     total: usize,
     per_client: usize,

@@ -31,9 +31,9 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 
-/// Largest length of an input in bytes. The fuzz targets ignore longer inputs, which slow the
-/// fuzzer down and find no new cases. The script `.ci/fuzz` passes the same value to the fuzzer
-/// with the option `-max_len`.
+/// Largest length of an input in bytes. Longer inputs slow the fuzzer down and find no new cases.
+/// The script `.ci/fuzz` passes the same value to the fuzzer with the option `-max_len`. The fuzz
+/// targets send no request whose URI has more than eight times this length.
 pub const LONGEST: usize = 2048;
 
 const ALL: &str = "/apis/example.com/v1/notes";
@@ -192,7 +192,7 @@ struct Server {
     router: Router,
 }
 
-/// Authenticates everybody, and allows everything.
+/// Authenticates every client, and allows every request.
 struct Everybody;
 
 impl Authenticate for Everybody {

@@ -19,9 +19,9 @@ type HealthCheck = (&'static str, fn(&Readiness) -> bool);
 /// The text in place of the reason of a failed check, as in the kube-apiserver.
 const WITHHELD: &str = "reason withheld";
 
-/// The checks of `/healthz` and `/livez`. These checks only show that the server answers requests.
-/// If the server does not answer, the kubelet restarts it. A restart would not help after other
-/// failures.
+/// The checks of `/healthz` and `/livez`. They only show that the server answers requests. If the
+/// server does not answer, the kubelet restarts the server. For other failures, there is no check
+/// here, because a restart would not help.
 const LIVENESS_CHECKS: &[HealthCheck] = &[("ping", |_| true)];
 /// The checks of `/readyz`.
 const READINESS_CHECKS: &[HealthCheck] = &[

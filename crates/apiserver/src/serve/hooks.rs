@@ -37,18 +37,18 @@ pub trait Hooks: Send + Sync + 'static {
         Box::pin(ready(()))
     }
 
-    /// Returns a future that ends a watch when the future completes. The server calls this method
-    /// when a watch of the resource starts. None if the watch ends only for other reasons.
+    /// Returns a future whose completion ends a watch. The server calls this method when a watch of
+    /// the resource starts. None if the program never ends watches of this resource.
     fn watch_end(&self, _resource: &ResourceInfo) -> Option<BoxFuture<'static, ()>> {
         None
     }
 
     /// Returns the access that a user needs to send requests as another replica. Returns None if
-    /// the headers do not claim that the request comes from another replica.
+    /// the headers do not mark the request as that of another replica.
     ///
-    /// If the headers claim this, the server authorizes the user for this access, and refuses the
-    /// request if the user does not have it. The requests of all other replicas share a limit of
-    /// their own, and do not count in the limits of clients.
+    /// If the result is not None, the server authorizes the user for this access, and refuses the
+    /// request if the user does not have the access. The requests of all other replicas share a
+    /// limit of their own, and do not count in the limits of clients.
     fn required_access_of_peer(&self, _headers: &HeaderMap) -> Option<Attributes> {
         None
     }
@@ -66,9 +66,9 @@ pub trait Hooks: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the scope of the answer when another replica lists or watches `scope` of the
-    /// resource. For example, the answer can cover all collections, so that one watch copies the
-    /// whole store.
+    /// Returns the scope of the answer to a list or watch of another replica. `scope` is the scope
+    /// that the other replica has requested. For example, the answer can cover all collections, so
+    /// that one watch copies the whole store.
     fn scope_of_peer(&self, _resource: &ResourceInfo, scope: Scope) -> Scope {
         scope
     }

@@ -11,16 +11,17 @@ use tokio::sync::Semaphore;
 pub struct Limits {
     /// Maximum number of concurrent requests other than watches. A request counts until its answer
     /// has been sent. This limit never refuses a request of a member of `system:masters`. The
-    /// module `concurrency_limit` describes the share of each client, and the reserve.
+    /// module `concurrency_limit` describes how many of these requests one client may send.
     pub requests: usize,
     /// Maximum number of watches of all clients together.
     pub watches: usize,
     /// Maximum number of watches of one user, or of all `ServiceAccounts` of one namespace. Members
     /// of `system:masters` have no such limit.
     pub watches_per_user: usize,
-    /// Maximum number of open connections. If it is reached, a quarter is for newcomers: connections
-    /// whose user is not known yet. Three eighths are for the kube-apiservers, which forward the
-    /// requests of users, and for other replicas. The rest is for users.
+    /// Maximum number of open connections. While this number is reached, three groups share the
+    /// connections. A quarter is for newcomers: connections whose user is not known yet. Three
+    /// eighths are for other replicas, and for the kube-apiservers that forward the requests of
+    /// users. The rest is for users.
     pub connections: usize,
 }
 
@@ -51,9 +52,9 @@ impl Default for Limits {
 }
 
 /// The WebSocket watches may use one in four connections. One client may have half of these
-/// watches. A WebSocket watch needs a connection of its own, also if the kube-apiserver forwards
-/// it. Without this limit, a few dashboards could use all connections of the front proxy, which
-/// has three in eight. Then the kube-apiserver could not forward other requests.
+/// watches. Each WebSocket watch needs a connection of its own, even if the kube-apiserver forwards
+/// the watch. Without this limit, a few dashboards could use all connections that the
+/// kube-apiservers may have. Then the kube-apiservers could not forward other requests.
 const WEBSOCKET_SHARE: usize = 4;
 
 /// Largest number of concurrent requests of all other replicas, including watches. A further
@@ -67,15 +68,18 @@ const MAX_REPLICA_REQUESTS: usize = 16;
 /// apply to them. Requests through the front proxy have no token.
 pub const MAX_AUTHENTICATING: usize = 200;
 
-/// Largest number of answers that are being sent to requests without a slot: refused requests,
-/// requests for public paths (paths without authentication) and health probes. Further errors and
-/// answers to probes have no body, and further requests for other public paths get a 429. An error has
-/// at most 5 KB, or 20 KB if JSON escapes every character. Each other answer takes about 5 KB, because
-/// its body is short or shared by all answers.
+/// Largest number of small answers that are being sent at the same time. Small answers are those to
+/// refused requests, to requests for public paths (paths without authentication) and to health
+/// probes. If the number is reached, further errors and answers to probes have no body. Further
+/// requests for public paths get a 429.
+///
+/// An error has at most 5 KB, or 20 KB if JSON escapes every character. Each other answer takes
+/// about 5 KB, because its body is short, or all answers share the body.
 pub const MAX_SMALL_ANSWERS: usize = 400;
 
-/// The same number for the connections of the front proxy. So other clients cannot keep the
-/// kube-apiserver from reading discovery documents.
+/// Largest number of small answers on the connections of kube-apiservers and other replicas. They
+/// have a limit of their own, so that other clients cannot keep a kube-apiserver from reading
+/// discovery documents.
 const MAX_FRONT_PROXY_ANSWERS: usize = 100;
 
 /// The limits of requests and answers, with the slots that are in use.
@@ -87,6 +91,8 @@ pub(super) struct LoadLimits {
     /// Limits the WebSocket watches. Each of them also counts as a watch.
     pub websockets: Arc<ConcurrencyLimit>,
     pub replicas: Arc<ConcurrencyLimit>,
+    /// The first semaphore has [`MAX_SMALL_ANSWERS`] permits, and the second has
+    /// [`MAX_FRONT_PROXY_ANSWERS`].
     pub small_answers: [Arc<Semaphore>; 2],
 }
 

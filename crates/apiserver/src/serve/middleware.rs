@@ -108,15 +108,17 @@ pub async fn process_request(
 }
 
 /// Takes a slot for the answer to a refused request, to a request for a public path, or to a health
-/// probe. If no slot is free, an error and the answer to a probe lose their body, and any other answer
-/// becomes a 429 without a body. An answer without a body never waits for its client, because HTTP/2
-/// flow control does not apply to headers.
+/// probe. If no slot is free, this function removes the body of the answer. It also replaces the
+/// status code by a 429, unless the answer is an error or the answer to a probe.
+///
+/// An answer without a body never waits for its client, because HTTP/2 flow control does not apply
+/// to headers.
 fn limit_small_answer(limit: &Arc<Semaphore>, path: &str, response: &mut Response) -> Option<Slot> {
     if let Ok(permit) = Arc::clone(limit).try_acquire_owned() {
         return Some(Box::new(permit));
     }
     let code = response.status();
-    // The kubelet reads only the code of a probe.
+    // The kubelet reads only the status code of the answer.
     let is_probe = ["/livez", "/readyz", "/healthz"].contains(&path);
     if !is_probe && (code.is_success() || code.is_redirection()) {
         *response = ErrorStatus::too_many_requests("").into_response();
@@ -154,7 +156,7 @@ async fn run_handler(
 ) -> (Response, Option<Slot>) {
     let (is_watch, is_small) = (requested.is_watch(), requested.is_public_or_probe());
     let admitted = admit(shared, &parts, &requested, user).await;
-    // A watch has its own option for its time limit.
+    // The option `timeout` does not apply to a watch. A watch has the option `timeoutSeconds`.
     let limit = if is_watch {
         Ok(None)
     } else {
@@ -215,7 +217,8 @@ fn labels(
     }
 }
 
-/// Counts the request in the metrics. A 429 and a timeout count as terminated requests.
+/// Counts the request in the metrics. A request with the answer 429 or 504 also counts as
+/// terminated.
 fn count(shared: &ServerState, labels: &RequestLabels, code: StatusCode, started: Instant) {
     let duration = (labels.verb != "WATCH").then(|| clock::since(started));
     let metrics = &shared.server.metrics;

@@ -94,14 +94,14 @@ pub struct ServerParameters {
     pub render_metrics: Arc<dyn Fn() -> String + Send + Sync>,
     /// The semantic version of the server, for `/version`. A leading `v` is optional.
     pub version: String,
-    /// Further routes, which are authenticated, authorized and limited like all others. Their
-    /// requests have no bodies.
+    /// Further routes, which are authenticated, authorized and limited like all others. The server
+    /// drops the bodies of their requests.
     pub routes: Router,
     /// Further routes that every client may use. Their requests are neither authenticated nor
     /// limited.
     pub public_routes: Router,
-    /// When this token is cancelled, all watches end, except the watches of other replicas.
-    /// [`listen::serve`] gets the same token.
+    /// When this token is cancelled, all watches end, except the watches of other replicas. The
+    /// caller must pass the same token to [`listen::serve`].
     pub shutdown: CancellationToken,
     /// The limits of concurrent requests and connections.
     pub limits: Limits,
@@ -140,13 +140,15 @@ struct ServerState {
     server: ServerParameters,
     resources: Vec<AnyResource>,
     /// True if a resource has a [`Visibility`]. Then even a user who may read only some namespaces
-    /// may send requests for all namespaces. So such requests may not use the reserved slots.
+    /// may send requests for all namespaces. So requests for all namespaces may not use the
+    /// reserved slots (see the module `concurrency_limit`).
     is_filtered: bool,
     load: LoadLimits,
 }
 
 impl ServerState {
-    /// Returns the resource that the request names. None if this server does not serve it.
+    /// Returns the resource that the request names. None if this server does not serve the
+    /// resource.
     fn resource(&self, request: &ResourceAttributes) -> Option<&AnyResource> {
         self.resources.iter().find(|AnyResource { info, .. }| {
             info.group == request.group
@@ -208,8 +210,9 @@ pub fn router<R: Into<AnyResource>>(
         .fallback(answer)
         .method_not_allowed_fallback(async || ErrorStatus::method_not_allowed().into_response())
         .layer(from_fn_with_state(shared, middleware::process_request));
-    // As in the kube-apiserver, a path may end with slashes. axum chooses the route before it runs
-    // the layers of a router. So the slashes are removed in an outer router.
+    // As in the kube-apiserver, a path may end with slashes. They must be removed before axum
+    // chooses a route. axum chooses the route before it runs the layers of a router. So the outer
+    // router removes the slashes.
     public.fallback_service(NormalizePath::trim_trailing_slash(routes))
 }
 
@@ -255,7 +258,7 @@ async fn read<M: Model>(
         hooks.wait_until_current().await;
     }
     let may_be_outdated = hooks.before_read(info)?;
-    // No object is hidden from another replica, because it copies all objects.
+    // A replica copies all objects, so no object is hidden from other replicas.
     let user = peer_end.is_none().then(|| restricted(resource, admitted));
     let user = user.flatten();
     let is_filtered = match &user {
@@ -297,7 +300,7 @@ async fn read<M: Model>(
     Ok(response)
 }
 
-/// Returns the user of the request if objects can be hidden from this user, and None otherwise.
+/// Returns the user of the request. None if no object can be hidden from this user.
 fn restricted<M: Model>(resource: &Resource<M>, admitted: &Admitted) -> Option<RestrictedUser<M>> {
     let visibility = resource.visibility.clone()?;
     let user = user_of(admitted);
@@ -308,7 +311,11 @@ fn user_of(admitted: &Admitted) -> User {
     admitted.user.clone().unwrap_or_else(anonymous)
 }
 
-/// Returns the future that ends a watch. Cancelling `stop` completes it.
+/// Returns a future that completes when a watch must end:
+///
+/// - when `stop` is cancelled,
+/// - when the future of [`Hooks::watch_end`] completes, or
+/// - when the user may no longer watch. Only in this case, the output is an error for the client.
 fn watch_end(
     shared: &Arc<ServerState>,
     info: &ResourceInfo,
@@ -342,7 +349,7 @@ fn has_valid_scope(resource: &ResourceInfo, request: &ResourceAttributes) -> boo
         // in all namespaces.
         request.name.is_empty() || !request.namespace.is_empty() || request.legacy_watch
     } else {
-        // As in the kube-apiserver, the namespace of a request for a Namespace is its own name.
+        // As in the kube-apiserver, a request for the Namespace `a` has the namespace `a`.
         let is_own_name = resource.kind == "Namespace" && request.namespace == request.name;
         request.namespace.is_empty() || is_own_name
     }

@@ -25,9 +25,9 @@ impl Readiness {
         Self::default()
     }
 
-    /// Records that the store is complete, or that the time limit for filling it is over. Before
-    /// this call, the server answers get, list and watch with a 429, and the check `informer-sync`
-    /// fails.
+    /// Records that the store is complete, or that the time limit for filling the store is over.
+    /// Before this call, the server answers get, list and watch with a 429, and the check
+    /// `informer-sync` fails.
     pub fn set_synced(&self) {
         self.synced.store(true, Ordering::Release);
     }
@@ -38,10 +38,10 @@ impl Readiness {
     }
 
     /// Records that the replica has joined the other replicas. A follower (a replica that copies
-    /// the leader's objects) joins when it has received all objects of the leader. A replica that
-    /// has no leader to copy from counts as joined. Examples are the leader itself, and every
-    /// replica while the `APIService` is not registered. From now on, the check `replica` passes
-    /// while the replica is not impaired.
+    /// the leader's objects) joins when it has received all objects of the leader. A replica also
+    /// counts as joined if it has no leader from which it copies objects. Examples are the leader
+    /// itself, and every replica while the `APIService` is not registered. From now on, the check
+    /// `replica` passes while the replica is not impaired.
     pub fn set_has_joined(&self) {
         self.has_joined.store(true, Ordering::Release);
     }

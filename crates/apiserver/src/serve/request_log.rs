@@ -1,11 +1,11 @@
 //! Logs each request, as the kube-apiserver's `httplog` does. The log line is written when the
 //! client has read the whole answer, or when the request ends earlier. A watch is logged when the
-//! watch ends. The line is created only if the log level includes it (`-v=1`).
+//! watch ends. The line is created only if the log level includes such lines (`-v=1`).
 //!
-//! A log line contains no credentials. From the URL, it has only the path, without the query. From
-//! the headers, it has only the audit ID, and the user name that the front proxy sends. The front
-//! proxy is the kube-apiserver that forwards the requests of users. Text from clients is shortened.
-//! The formatter of the log escapes control characters.
+//! A log line contains no credentials. From the URL, the line has only the path, without the query.
+//! From the headers, the line has only the audit ID, and the user name that the front proxy sends.
+//! The front proxy is the kube-apiserver that forwards the requests of users. Long text from
+//! clients is cut off. The formatter of the log escapes control characters.
 
 use super::admission::Requested;
 use super::answer::responses::clip;

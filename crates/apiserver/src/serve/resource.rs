@@ -89,12 +89,12 @@ impl ResourceInfo {
 pub struct Resource<M: Model> {
     /// The names of the resource.
     pub info: ResourceInfo,
-    /// Returns the JSON schema of the kind, for `OpenAPI`. The schemas of the types inside the kind
-    /// are under `$defs`.
+    /// Returns the JSON schema of the kind, for `OpenAPI`. The generator inlines the schemas of the
+    /// types inside the kind.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
-    /// Returns a message if no object can have a label with the key. A selector that needs such a
-    /// label is then refused with the message. Otherwise the list would be empty, and the user
-    /// would not notice the mistake. [`any_label`] allows all keys.
+    /// Returns an error message if no object can have a label with the key. The server refuses a
+    /// selector that needs such a label, with this message. Otherwise the list would be empty, and
+    /// the user would not notice the mistake. [`any_label`] allows all keys.
     pub check_label: fn(key: &str) -> Result<(), String>,
     /// The collection of the store that contains the objects.
     pub collection: Collection,
@@ -105,10 +105,11 @@ pub struct Resource<M: Model> {
     pub fields: Vec<(&'static str, SelectableField<M>)>,
     /// The reader of the store that contains the objects.
     pub reader: Reader<M>,
-    /// The values on which the cells of tables depend, apart from the object and the time.
+    /// Additional data from which the cells of tables are computed, besides the object and the
+    /// time.
     pub context: Arc<M::Context>,
-    /// Decides which objects each user sees. None if every user who may read the resource sees all
-    /// objects.
+    /// Decides which objects each user sees. None if all users who may read the resource see all
+    /// its objects.
     pub visibility: Option<Arc<dyn Visibility<M>>>,
 }
 
@@ -135,14 +136,16 @@ impl<M: Model<Context: Default>> Resource<M> {
 }
 
 impl<M: Model> Resource<M> {
-    /// Returns the key of an object in the store. The namespace of a cluster-scoped object is empty.
+    /// Returns the key of an object in the store. For a cluster-scoped resource, `namespace` is
+    /// ignored.
     pub(super) fn key(&self, namespace: &str, name: &str) -> Key {
         let namespace = if self.info.namespaced { namespace } else { "" };
         self.collection.key(namespace, name)
     }
 }
 
-/// A resource whose objects have any model.
+/// A resource without its model as a type parameter. So one router can serve resources with
+/// different models.
 pub struct AnyResource {
     pub(super) info: ResourceInfo,
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
@@ -168,7 +171,7 @@ impl<M: Model> From<Resource<M>> for AnyResource {
 /// The source of a field's value for field selectors.
 #[derive(Clone, Copy, Debug)]
 pub enum SelectableField<M: Model> {
-    /// A text of the object. None counts as empty.
+    /// Returns the value of the field. None counts as the empty text.
     Text(for<'a> fn(&'a M::Object) -> Option<&'a str>),
     /// Returns true if the field of the object has the value. If the field is a list, the function
     /// should return true if one element has the value.
@@ -223,7 +226,7 @@ impl<M: Model> Column<M> {
 pub type Cell<M> =
     for<'a> fn(&'a <M as Model>::Object, &CellContext<'_, <M as Model>::Context>) -> CellValue<'a>;
 
-/// The values on which cells depend, apart from the object.
+/// The data from which cells are computed, besides the object.
 #[derive(Clone, Copy, Debug)]
 pub struct CellContext<'a, C> {
     /// The current time, from which ages are computed.

@@ -1,5 +1,5 @@
-//! Hides objects from users who may read a resource, but not all of its objects. [`Resource`] has
-//! an implementation of [`Visibility`] if its objects must be hidden.
+//! Hides objects from users who may read a resource, but not all of its objects. A [`Resource`]
+//! with such users has an implementation of [`Visibility`].
 //!
 //! A [`View`] contains the decisions about the objects of one request. Get, list and watch apply
 //! the view to each object before they apply selectors, count objects and make pages. So a hidden
@@ -99,8 +99,8 @@ pub(super) struct RestrictedUser<M: Model> {
 }
 
 /// Lets other tasks run during a loop over many objects. `number` is the position of the current
-/// object. Only every 32nd call gives tokio an opportunity to switch tasks, because that takes
-/// longer than a decision about an object.
+/// object. Only every 32nd call asks tokio whether another task should run, because the question
+/// takes longer than a decision about an object.
 pub async fn yield_regularly(number: usize) {
     if number.is_multiple_of(32) {
         consume_budget().await;
