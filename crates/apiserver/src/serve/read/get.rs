@@ -16,8 +16,8 @@ use axum::response::Response;
 ///
 /// - `resourceVersion`: the function waits until the store has reached this version. If this takes
 ///   longer than three seconds, the client gets a 504.
-/// - `includeObject`: selects the object in each row of a table.
-/// - `export`: if the value is true, the client gets a 400.
+/// - `includeObject`: selects the form of the object in the row of a table.
+/// - `export`: if the value is true, the client gets a 400, as from the kube-apiserver.
 ///
 /// If the object is hidden from the user, the answer is the same as for an object that does not
 /// exist.

@@ -2,8 +2,10 @@
 //!
 //! The body is encoded in chunks while the client reads it. The answer refers to the objects in the
 //! store, and does not copy the objects. So an answer that a client reads slowly takes little
-//! memory. Comparing many objects with a selector takes time. So the loops over objects regularly
-//! let other tasks run.
+//! memory.
+//!
+//! Comparing many objects with a selector takes time. So the loops over objects regularly let other
+//! tasks run.
 
 use super::wait_until_reached;
 use crate::serve::answer::encoder::{Encoder, list_meta};
@@ -34,8 +36,8 @@ use tokio::task::coop::consume_budget;
 /// also the size of the buffer of a TLS connection.
 const CHUNK: usize = 64 << 10;
 
-/// A continue token: the place in a list at which the next page starts. Clients get the token as
-/// JSON that is encoded in base64, as from the kube-apiserver.
+/// A continue token: the place in a list at which the next page starts. As in the kube-apiserver,
+/// clients get the token as JSON in base64.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 struct ContinueToken {
@@ -43,8 +45,8 @@ struct ContinueToken {
     /// The resourceVersion of the previous page. The next page has the same resourceVersion. If
     /// this value is negative, the next page has the newest resourceVersion.
     rv: i64,
-    /// The last key of the previous page, followed by a zero byte. This text is the smallest
-    /// possible key of the next page.
+    /// The last key of the previous page, followed by a zero byte. No key of the next page is less
+    /// than this text.
     start: String,
 }
 
@@ -85,9 +87,9 @@ struct ListRange {
 impl ListRange {
     /// Parses the options. `single` is true if the list can have at most one object.
     fn of(query: &Query, single: bool) -> Result<Self, ErrorStatus> {
-        // As in the kube-apiserver, the option `limit` is ignored for the resourceVersion "0", but
-        // not for other spellings of zero, such as "00". `limit` is also ignored if the list can
-        // have at most one object.
+        // The option `limit` is ignored if the list can have at most one object. As in the
+        // kube-apiserver, it is also ignored for the resourceVersion "0", but not for other
+        // spellings of zero, such as "00".
         let is_zero = query.text("resourceVersion") == "0";
         let limit = query.number("limit")?.filter(|limit| *limit > 0);
         let limit = limit.and_then(|limit| usize::try_from(limit).ok());
@@ -103,8 +105,8 @@ impl ListRange {
             let rv = u64::try_from(token.rv).ok();
             return Ok(Self {
                 version: rv.map_or(ReadVersion::Latest, |rv| ReadVersion::Exact(Rv(rv))),
-                // The token may come from a replica whose store is ahead of this store. Then the
-                // list must wait until this store has the version.
+                // The token may come from another replica, and this replica's store may be behind.
+                // Then the list waits until this store has reached the version.
                 min_version: rv,
                 token: Some(token),
                 limit,
@@ -125,7 +127,8 @@ impl ListRange {
     }
 }
 
-/// Answers a list request. Also returns the version of the list. `peer` has the hooks of the server if another replica sent the request.
+/// Answers a list request. Also returns the version of the list. `peer` has the hooks of the server
+/// if another replica has sent the request.
 pub async fn list<M: Model>(
     resource: &Arc<Resource<M>>,
     read: &Read<'_>,
@@ -237,8 +240,8 @@ impl<M: Model> Iterator for Chunks<M> {
         if self.is_done {
             return None;
         }
-        // With its last item, a chunk usually exceeds `CHUNK`. The additional capacity is large
-        // enough for most items.
+        // The last item of a chunk usually makes the chunk larger than `CHUNK`. The additional
+        // capacity is large enough for most items.
         let mut out = Vec::with_capacity(CHUNK + CHUNK / 8);
         let encoder = Encoder {
             resource: &self.resource,

@@ -10,8 +10,8 @@
 //! 403 as the answer to a new watch.
 //!
 //! Initial events contain the objects that exist when the watch starts. A watch keeps these objects
-//! in memory until it has sent them. If the client reads the initial events too slowly, the watch
-//! ends. A watch also keeps one chunk of its body in memory.
+//! in memory until the watch has sent them. So if the client reads the initial events too slowly,
+//! the watch ends. A watch also keeps one chunk of its body in memory.
 
 mod events;
 mod plan;
@@ -52,8 +52,8 @@ const BOOKMARK_BEFORE_END: Duration = Duration::from_secs(2);
 /// because each watch can have an unread chunk in memory.
 const CHUNK: usize = 16 << 10;
 
-/// The end of a watch that does not come from the request. When the future completes, the watch ends,
-/// with this error if there is one.
+/// Completes when the server must end a watch, for example because the server stops. If the output
+/// is an error, the watch sends the error to the client before the watch ends.
 pub type WatchEnd = BoxFuture<'static, Option<ErrorStatus>>;
 
 /// Answers a watch request. `peer` has the hooks of the server if the client is another replica.
@@ -69,8 +69,8 @@ pub fn watch<M: Model>(
     let (request, query) = (read.request, read.query);
     let form = negotiate(read.headers, query)?;
     // As in the kube-apiserver, the options of a request for a deprecated path with `/watch/` are
-    // checked like the options of a list. If the query also has the option `watch`, they are
-    // checked like the options of a watch.
+    // checked like the options of a list. There is one exception: if the query also has the option
+    // `watch`, the options are checked like those of a watch.
     let by_path = request.legacy_watch && !query.flag("watch");
     let mut selector = checked_selector(query, resource, !by_path)?;
     let plan = WatchPlan::of(query, by_path)?;
@@ -81,8 +81,8 @@ pub fn watch<M: Model>(
     if let Some(hooks) = peer {
         scope = hooks.scope_of_peer(&resource.info, scope);
     }
-    // The channel has room for one chunk. Both sides are in one stream, so the watch runs only
-    // while the connection asks for data.
+    // The channel has room for one chunk. The watch and the receiver of the channel are polled in
+    // the same stream, so the watch runs only while the connection asks for data.
     let (chunks, body) = mpsc::channel(0);
     let watcher = Watcher {
         resource: Arc::clone(resource),
@@ -99,7 +99,8 @@ pub fn watch<M: Model>(
     };
     let run = stream::once(watcher.run(end));
     let run = run.filter_map(|()| ready(None));
-    // The watch runs first. So the body returns a chunk as soon as the watch has written it.
+    // The stream polls the watch before the receiver. So the body returns a chunk as soon as the
+    // watch has written the chunk.
     let body = stream::select_with_strategy(run, body, |(): &mut ()| PollNext::Left);
     Ok(json(Body::from_stream(body.map(Ok::<_, Infallible>))))
 }
@@ -130,8 +131,8 @@ type InitialObjects<M> = Option<Vec<Arc<Entry<M>>>>;
 impl<M: Model> Watcher<M> {
     /// Sends the events of the watch until its end.
     async fn run(mut self, end: WatchEnd) {
-        // The timer for the end of a watch with a duration of zero would fire too late, after the
-        // first events.
+        // A watch with a duration of zero sends no events. The timer below would fire too late,
+        // after the first events.
         if self.plan.duration.is_zero() {
             return;
         }
@@ -145,11 +146,13 @@ impl<M: Model> Watcher<M> {
         }
     }
 
-    /// Sends a chunk of the body, unless it is empty. Returns when the connection has taken it.
+    /// Sends a chunk of the body, unless the chunk is empty. Returns when the connection has taken
+    /// the chunk.
     async fn send(&mut self, chunk: impl Into<Bytes>) {
         let chunk = chunk.into();
         if !chunk.is_empty() {
-            // An error means that the body was dropped. Then this future is dropped, too.
+            // An error means that the body was dropped. The body contains this future, so the
+            // future is being dropped, too.
             let _ = self.chunks.send(chunk).await;
         }
     }
@@ -157,7 +160,7 @@ impl<M: Model> Watcher<M> {
     async fn send_events(&mut self) -> Result<(), ErrorStatus> {
         // The start of a watch may wait until the store reaches the requested version. After
         // `FRESHNESS_TIMEOUT`, the client gets an error. As in the kube-apiserver, the client gets
-        // the error even if the watch should have ended earlier.
+        // this error even if the deadline of the watch is earlier.
         let (initial, cursor) = self.start().await?;
         tokio::select! {
             biased;
@@ -245,16 +248,20 @@ impl<M: Model> Watcher<M> {
         }
     }
 
-    /// Sends these objects. At the start, `before` is None, and the watch sends all objects as
-    /// initial events. Otherwise `before` is an expired view, according to which the client has
-    /// received its objects at the version `rv`. Then the watch sends only the difference between
-    /// this view and the current view.
+    /// Sends the events for these objects at the version `rv`:
     ///
-    /// Returns false if the client reads the events too slowly: not within a minute, as for reading
-    /// a list. Without this limit, a slow watch would keep objects in memory that have been
-    /// replaced. The watch then ends without an error, as in the kube-apiserver. The client has not
-    /// received the bookmark after the initial events. So the client knows that the initial events
-    /// are incomplete, and sends a new request.
+    /// - At the start of the watch, `before` is None. The watch sends all objects as initial
+    ///   events.
+    /// - After the view has expired, `before` is the expired view. The client has the objects as
+    ///   this view showed them. The watch sends the difference between this view and the current
+    ///   view.
+    ///
+    /// Returns false if the client does not read the events within a minute. Reading a list has the
+    /// same limit. Without the limit, a slow watch would keep replaced objects in memory.
+    ///
+    /// As in the kube-apiserver, such a watch ends without an error. If the events are initial
+    /// events, the client has not received the bookmark after them. So the client knows that the
+    /// initial events are incomplete, and sends a new request.
     async fn send_objects(
         &mut self,
         entries: Vec<Arc<Entry<M>>>,
@@ -284,7 +291,7 @@ impl<M: Model> Watcher<M> {
     }
 
     /// Returns the time of the next bookmark: in one minute, or two seconds before the end of the
-    /// watch if that is earlier. Returns None if no further bookmark is due.
+    /// watch if that is earlier. Returns None if the watch sends no further bookmark.
     fn next_bookmark_time(&self) -> Option<Instant> {
         if !self.plan.bookmarks {
             return None;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 impl<M: Model> Watcher<M> {
     /// Writes the event for a change. Writes nothing if the client sees no matching object, neither
-    /// before nor after the change. The event depends on the change, on the selector and on what
-    /// the user sees:
+    /// before nor after the change. The event depends on the change, on the selector and on the
+    /// view of the user:
     ///
     /// - If the object begins to match, the event is `ADDED`.
     /// - If the object matches before and after the change, the event is `MODIFIED`.
@@ -18,7 +18,7 @@ impl<M: Model> Watcher<M> {
     /// - If the change has no object, it marks the start of a new leadership term (the time for
     ///   which one replica leads). If the client allows bookmarks, the event is a bookmark. A
     ///   client can continue the watch from the version of this bookmark at every replica. If the
-    ///   client does not allow bookmarks, the event has no bytes.
+    ///   client does not allow bookmarks, there is no event.
     pub(super) fn write_change(&mut self, change: &Change<M>, out: &mut Vec<u8>) {
         if change.key().is_none() {
             if self.plan.bookmarks {
@@ -32,7 +32,8 @@ impl<M: Model> Watcher<M> {
         self.write_difference(before, after, change.rv, out);
     }
 
-    /// Writes the event for an object that the client sees before or after a change.
+    /// Writes the event for one object: `before` and `after` are the object as the client sees it
+    /// before and after a change. `rv` is the version of the change.
     pub(super) fn write_difference(
         &mut self,
         before: Option<Arc<Entry<M>>>,
@@ -43,7 +44,8 @@ impl<M: Model> Watcher<M> {
         let (kind, entry) = match (before, after) {
             (None, None) => return,
             (None, Some(after)) => ("ADDED", after),
-            // The change affects only parts of the object that are hidden from the user.
+            // The change affects only parts of the object that are hidden from the user. So the
+            // user gets no event.
             (Some(before), Some(after))
                 if self.view.is_some() && before.object() == after.object() =>
             {

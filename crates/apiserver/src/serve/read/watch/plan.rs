@@ -55,9 +55,8 @@ impl WatchPlan {
                 (_, Some(rv)) => WatchStart::After(rv),
             },
             bookmarks: query.flag("allowWatchBookmarks"),
-            // Without the option `sendInitialEvents`, the kube-apiserver sends this bookmark only
-            // if the resourceVersion is empty or `0`, and `by_path` is false. This server does the
-            // same.
+            // As in the kube-apiserver, a watch without the option `sendInitialEvents` has this
+            // bookmark only if the resourceVersion is empty or `0`, and `by_path` is false.
             marks_initial_end: initial
                 .unwrap_or(!by_path && matches!(query.text("resourceVersion"), "" | "0")),
             duration: Duration::from_secs(seconds),

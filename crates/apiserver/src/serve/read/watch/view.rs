@@ -1,5 +1,5 @@
-//! Hides objects from the user of a watch. When the view of the watch expires, the watch replaces
-//! it by a new view, and sends the difference between both views.
+//! Hides objects from the user of a watch. When the view of the user expires, the watch creates a
+//! new view, and sends the difference between both views.
 
 use super::Watcher;
 use crate::Model;
