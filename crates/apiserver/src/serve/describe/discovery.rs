@@ -25,8 +25,8 @@ pub const V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 /// The media type of plain discovery in JSON.
 pub const JSON: &str = "application/json";
 
-/// Returns the routes of discovery. If a resource is in the core group, the routes also describe this
-/// group, on `/api`.
+/// Returns the routes of discovery. If a resource is in the core group, the routes also describe
+/// this group, on `/api`.
 pub fn routes(resources: &[ResourceInfo]) -> Router {
     let mut groups = BTreeMap::<_, Versions<'_>>::new();
     for resource in resources {
@@ -70,13 +70,15 @@ pub fn routes(resources: &[ResourceInfo]) -> Router {
     router
 }
 
-/// The resources of a group by version. The order of the texts prefers `v1` to `v1beta1`.
+/// The resources of a group by version. The first version is the preferred one. In the order of
+/// texts, `v1` comes before `v1beta1`.
 type Versions<'a> = BTreeMap<&'static str, Vec<&'a ResourceInfo>>;
 
 /// The name of a group, and its resources.
 type Group<'a> = (&'static str, Versions<'a>);
 
-/// Serves plain discovery. If the client accepts aggregated discovery of `groups` first, serves this.
+/// Adds a route that serves the document `plain`. If `groups` are given, the route also serves
+/// aggregated discovery of these groups, to clients that prefer aggregated discovery.
 fn serve(router: Router, path: &str, plain: &Value, groups: Option<&[Group<'_>]>) -> Router {
     let plain = Document::json(plain, JSON);
     let aggregated = groups.map(|groups| {

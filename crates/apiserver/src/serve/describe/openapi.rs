@@ -2,8 +2,8 @@
 //! generate code. Input: the descriptions of the resources, whose schemas come from Rust types.
 //! Output: these HTTP paths:
 //!
-//! - `/openapi/v2`: a document without schemas. `kubectl apply` and `kubectl create` request it
-//!   before they send an object, and send no object if the request fails.
+//! - `/openapi/v2`: a document without schemas. `kubectl apply` and `kubectl create` request this
+//!   document before they send an object. If the request fails, they send no object.
 //! - `/openapi/v3`: an index of the following documents.
 //! - `/openapi/v3/apis/GROUP/VERSION`: one document for each version of an API group.
 //!
@@ -71,15 +71,15 @@ pub fn routes(title: &str, version: &str, resources: &[AnyResource]) -> Router {
         .route("/openapi/v2", get(v2))
 }
 
-/// The media type of `/openapi/v2` in Protocol Buffers. kubectl requests it with `@` in place of a dot,
-/// but does not accept this form in the answer.
+/// The media type of `/openapi/v2` in Protocol Buffers. In requests, kubectl writes `@` in place of
+/// a dot. In answers, kubectl accepts only this form, with a dot.
 const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
 /// A document in Protocol Buffers whose only field is the version `2.0`.
 const EMPTY_V2_PROTOBUF: &[u8] = b"\n\x032.0";
 
-/// Returns the answer with a document. A URL with the hash of the document never changes its
-/// content, so clients may keep the answer.
+/// Returns the answer with a document. If the URL has the hash of the document, the content at the
+/// URL never changes. So clients may cache this answer without a time limit.
 fn document(document: &Document, has_hash: bool, request: &HeaderMap) -> Response {
     if !clauses(request).iter().any(AcceptClause::allows_json) {
         return StatusCode::NOT_ACCEPTABLE.into_response();

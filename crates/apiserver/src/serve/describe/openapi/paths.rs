@@ -25,8 +25,8 @@ pub(super) fn describe(resources: &[&AnyResource]) -> Map<String, Value> {
     paths
 }
 
-/// Returns the path item for an action: `get`, or `list`, which includes watches. If the resource is
-/// namespaced, `all_namespaces` selects the path without a namespace.
+/// Returns the path item for an action: `get`, or `list`, which includes watches. If the resource
+/// is namespaced, `all_namespaces` selects the path without a namespace.
 fn path_item(resource: &ResourceInfo, action: &str, all_namespaces: bool) -> Value {
     let kind = resource.kind;
     let (mut parameters, answer) = if action == "get" {

@@ -1,10 +1,10 @@
 //! Creates the schemas of the `OpenAPI` documents. The crate `schemars` creates JSON schemas for
 //! Rust types. This module converts them to the form that Kubernetes publishes:
 //!
-//! - The schema of a resource contains the schemas of all its fields, as that of a custom resource.
-//!   Only the metadata is a reference.
+//! - The schema of a resource contains the schemas of all its fields, like the schema of a custom
+//!   resource. Only the schema of the metadata is a reference.
 //! - The type null and the keyword `oneOf` do not occur.
-//! - A reference that has a description is inside `allOf`.
+//! - A reference with a description is inside `allOf`.
 
 use crate::serve::resource::{AnyResource, ResourceInfo};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
@@ -119,7 +119,7 @@ fn described(name: &str, description: &str) -> Value {
     json!({"description": description, "allOf": [reference(name)]})
 }
 
-/// Converts one schema, without the schemas in it.
+/// Converts one schema, but not its subschemas. The caller applies this function recursively.
 fn simplify(schema: &mut Schema) {
     let object = schema.ensure_object();
     object.remove("title");
