@@ -23,9 +23,9 @@ pub fn list_meta(rv: Rv) -> ListMeta {
 
 /// Encodes the objects of a resource in one form.
 ///
-/// The methods get the resourceVersion `rv` that the client gets for an entry. In two cases, it is
-/// newer than that of the entry: in an event `DELETED`, and in an event that follows a change of the
-/// user's rights.
+/// The parameter `rv` of the methods is the resourceVersion that the client gets for an object. In
+/// two cases, `rv` is newer than the version of the entry: in an event `DELETED`, and in an event
+/// that follows a change of the user's rights.
 #[derive(Clone, Copy)]
 pub struct Encoder<'a, M: Model> {
     pub resource: &'a Resource<M>,
@@ -34,7 +34,7 @@ pub struct Encoder<'a, M: Model> {
     pub now: Timestamp,
 }
 
-/// Writes formatted text. Writing to a Vec cannot fail.
+/// Writes formatted text to a Vec.
 macro_rules! put {
     ($out:expr, $($text:tt)*) => {
         write!($out, $($text)*).expect("writing to a Vec cannot fail")
@@ -42,7 +42,8 @@ macro_rules! put {
 }
 
 impl<M: Model> Encoder<'_, M> {
-    /// Encodes one object. A table has the definitions of its columns if `with_columns` is true.
+    /// Encodes one object. If `with_columns` is true, a table has the definitions of its columns.
+    /// In a watch, only the first table has them.
     pub fn object(&self, entry: &Entry<M>, rv: Rv, with_columns: bool, out: &mut Vec<u8>) {
         if matches!(self.form, ObjectForm::Table(_)) {
             self.list_head(&list_meta(rv), with_columns, out);
@@ -172,7 +173,8 @@ fn metadata<M: Model>(entry: &Entry<M>, rv: Rv, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// Replaces the characters that would break the lines of a table, or change the terminal.
+/// Replaces the characters that would break the lines of a table, or change the state of the user's
+/// terminal.
 fn one_line(text: Cow<'_, str>) -> Cow<'_, str> {
     if !text.contains(is_unprintable) {
         return text;

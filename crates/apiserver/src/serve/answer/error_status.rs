@@ -1,6 +1,6 @@
 //! Creates error answers. Input: the error. Output: a response whose body is a `Status` (`v1`).
 //! Clients depend on the error answers of the kube-apiserver. If the kube-apiserver has the same
-//! error, its answer has the same message, reason and details.
+//! error, the answer of this server has the same message, reason and details.
 
 use super::responses::{clip, json};
 use crate::auth::{Attributes, User};
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 /// still contain the longest possible name of an object several times.
 const MAX_MESSAGE: usize = 2 << 10;
 
-/// Largest length in bytes of a name in the details. The end of a longer text is cut off.
+/// Largest length in bytes of a name in the details. The end of a longer name is cut off.
 /// Kubernetes allows about half this length for names.
 const MAX_DETAIL: usize = 512;
 
@@ -62,7 +62,7 @@ impl ErrorStatus {
         self
     }
 
-    /// Tells the client that it may retry after this time.
+    /// Tells the client that it may retry after this number of seconds.
     fn retry_after(self, seconds: i32) -> Self {
         let details = self.0.details.clone().unwrap_or_default();
         self.with(StatusDetails {
@@ -81,8 +81,8 @@ impl ErrorStatus {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// Creates a 403: `user` does not have the access `asked`. `reason` is the reason that the
-    /// authorizer gave. Empty if the authorizer gave no reason.
+    /// Creates a 403: `user` may not send a request with the attributes `asked`. `reason` is the
+    /// authorizer's reason, or empty if there is none.
     pub fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Self {
         let user = &user.name;
         let (mut message, details) = match asked {
@@ -173,8 +173,8 @@ impl ErrorStatus {
         failure
     }
 
-    /// Creates a 410 for a watch: the changes after `asked` are no longer available. A watch can
-    /// start at `oldest` or later.
+    /// Creates a 410 for a watch: the changes after `asked` are not available. A watch can start at
+    /// `oldest` or at the version of a later change.
     pub fn watch_too_old(VersionUnavailable { asked, oldest }: VersionUnavailable) -> Self {
         let newest_too_old = oldest.0.saturating_sub(1);
         let message = format!("too old resource version: {asked} ({newest_too_old})");
@@ -264,7 +264,7 @@ impl ErrorStatus {
     }
 }
 
-/// Converts a `Status` that no function of this type creates. An example is the kube-apiserver's
+/// Converts a `Status` that this type has no function for. An example is the kube-apiserver's
 /// answer to a refused eviction of a pod.
 impl From<Status> for ErrorStatus {
     fn from(status: Status) -> Self {

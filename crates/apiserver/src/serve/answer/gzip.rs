@@ -17,11 +17,11 @@ use tokio::sync::Semaphore;
 const THRESHOLD: u64 = 128 << 10;
 
 /// Permits for answers that are being compressed. The state of each compression takes about 270 KB.
-/// Further answers are sent without compression.
+/// While all permits are in use, further answers are sent without compression.
 static COMPRESSIONS: Semaphore = Semaphore::const_new(16);
 
-/// Returns true if the client accepts gzip. As in the kube-apiserver, `gzip` with a weight counts as
-/// not accepted.
+/// Returns true if the client accepts gzip. As in the kube-apiserver, `gzip` with a weight, such as
+/// `gzip;q=1`, counts as not accepted.
 pub fn accepts_gzip(request: &HeaderMap) -> bool {
     let values = request.get_all(header::ACCEPT_ENCODING).iter();
     let mut codings = values

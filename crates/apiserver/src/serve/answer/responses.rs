@@ -1,4 +1,4 @@
-//! Creates responses from encoded bodies, and shortens texts of clients.
+//! Creates responses from encoded bodies. Also cuts off long texts from clients.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -19,7 +19,7 @@ pub fn plain(code: StatusCode, text: impl Into<Body>) -> Response {
     (code, headers, text.into()).into_response()
 }
 
-/// Returns `text`, shortened to at most `max_bytes` bytes and an ellipsis.
+/// Returns `text`. If it is longer than `max_bytes` bytes, cuts it off and appends an ellipsis.
 pub fn clip(mut text: String, max_bytes: usize) -> String {
     if text.len() > max_bytes {
         text.truncate(text.floor_char_boundary(max_bytes));
