@@ -8,8 +8,8 @@ use crate::serve::resource::Resource;
 
 const MATCH: &str = "resourceVersionMatch";
 
-/// Checks the options of a list or of a watch. Returns the first error, or the selector of the
-/// options `labelSelector` and `fieldSelector`.
+/// Checks the options of a list or of a watch. Returns the first error. If all options are valid,
+/// returns the selector from the options `labelSelector` and `fieldSelector`.
 pub fn checked_selector<M: Model>(
     query: &Query,
     resource: &Resource<M>,
@@ -35,7 +35,8 @@ pub fn checked_selector<M: Model>(
     Err(ErrorStatus::invalid_list_option(MATCH, reason, why))
 }
 
-/// Returns an option that is not allowed in this combination of options, and the reason.
+/// Returns an option that is not allowed together with the other options, and the reason. None if
+/// all options are allowed.
 fn forbidden(query: &Query, is_watch: bool) -> Option<(&'static str, &'static str)> {
     let (version, version_match) = (query.text("resourceVersion"), query.text(MATCH));
     let has_match = !version_match.is_empty();

@@ -14,8 +14,8 @@ use percent_encoding::percent_decode_str;
 use std::num::ParseIntError;
 use std::time::Duration;
 
-/// The supported query options. Other options are not stored, because a URL may contain thousands
-/// of them.
+/// The supported query options. The server does not store other options, because a URL may contain
+/// thousands of options.
 pub const KNOWN_PARAMETERS: [&str; 13] = [
     "allowWatchBookmarks",
     "continue",
@@ -66,7 +66,7 @@ impl Query {
         self.optional_flag(name).unwrap_or_default()
     }
 
-    /// Returns the value of a boolean option, as [`Query::flag`] does. None if the option is
+    /// Returns the value of a boolean option as [`Query::flag`] does, but None if the option is
     /// absent.
     pub fn optional_flag(&self, name: &str) -> Option<bool> {
         self.given(name)
@@ -100,8 +100,8 @@ impl Query {
     }
 
     /// Returns the option `timeout`: the time limit of the request, in Go's format, such as
-    /// `1m30s`. None if the option is absent or empty. A negative value yields zero. Returns a 400
-    /// if the value is not valid.
+    /// `1m30s`. None if the option is absent or empty. A negative time limit counts as zero.
+    /// Returns a 400 if the value is not valid.
     pub fn timeout(&self) -> Result<Option<Duration>, ErrorStatus> {
         let value = self.text("timeout");
         if value.is_empty() {
@@ -127,10 +127,10 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Attributes, Er
     let path = percent_decode_str(uri.path())
         .decode_utf8()
         .map_err(|_| ErrorStatus::bad_request("the path is not valid UTF-8"))?;
-    // As in the kube-apiserver, additional slashes at the start and at the end are accepted, and an
-    // empty namespace means all namespaces. This server does not redirect to a path without these
-    // slashes. The aggregator (the part of the kube-apiserver that forwards requests to this
-    // server) would turn a redirect into a 502.
+    // As in the kube-apiserver, an empty namespace means all namespaces, and a path may have
+    // additional slashes at the start and at the end. This server does not redirect to a path
+    // without these slashes. The kube-apiserver forwards requests to this server, and would turn a
+    // redirect into a 502.
     let mut parts = path.trim_matches('/').split('/');
     let root = parts.next().unwrap_or_default();
     let mut part = || parts.next().unwrap_or_default();
@@ -150,7 +150,7 @@ pub fn parse(method: &Method, uri: &Uri, query: &Query) -> Result<Attributes, Er
         namespace.clone_into(&mut request.namespace);
         next = part();
         if next.is_empty() && root == "api" {
-            // As in the kube-apiserver, the namespace of a request for a Namespace is its own name.
+            // As in the kube-apiserver, a request for the Namespace `a` has the namespace `a`.
             (next, name) = ("namespaces", namespace);
         }
     }
@@ -190,8 +190,8 @@ pub fn method_name(method: &Method) -> &'static str {
     }
 }
 
-/// Returns the Kubernetes verb of a request. The field `verb` of `request` is ignored. The result
-/// is empty if the HTTP method has no Kubernetes verb.
+/// Returns the Kubernetes verb of a request. Empty if the HTTP method has no Kubernetes verb. The
+/// function does not read the field `verb` of `request`.
 pub fn verb(method: &Method, request: &ResourceAttributes, query: &Query) -> &'static str {
     let has_name = !request.name.is_empty();
     match *method {

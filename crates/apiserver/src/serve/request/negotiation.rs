@@ -31,7 +31,7 @@ pub enum Include {
     None,
 }
 
-/// One media type of an `Accept` header, with the parameters that Kubernetes defines.
+/// One media type of an `Accept` header, with its weight and the parameters of Kubernetes.
 #[derive(Clone, Debug, Default)]
 pub struct AcceptClause<'a> {
     media_type: &'a str,
@@ -86,7 +86,7 @@ impl<'a> AcceptClause<'a> {
         clause
     }
 
-    /// Returns true if the client accepts JSON.
+    /// Returns true if the media type includes JSON.
     pub fn allows_json(&self) -> bool {
         matches!(
             self.media_type,
@@ -107,7 +107,7 @@ impl<'a> AcceptClause<'a> {
     }
 
     /// Returns the form of objects that the client requests. None if the server does not support
-    /// it.
+    /// this form. Returns a 400 if the option `includeObject` is not valid.
     fn form(&self, query: &Query) -> Option<Result<ObjectForm, ErrorStatus>> {
         if !self.allows_json() {
             return None;

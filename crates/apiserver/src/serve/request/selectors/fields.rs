@@ -10,17 +10,18 @@ use crate::store::Entry;
 pub const NAME: &str = "metadata.name";
 pub const NAMESPACE: &str = "metadata.namespace";
 
-/// One requirement of a field selector, after its field was looked up in the resource.
+/// One requirement of a field selector, with the field of the resource to which it applies.
 #[derive(Clone, Debug)]
 pub struct ResolvedFieldRequirement<M: Model> {
     key: String,
-    /// The field. None for the name and the namespace, which are in the key of the store.
+    /// The field. None for `metadata.name` and `metadata.namespace`, whose values come from the key
+    /// of the object in the store.
     field: Option<SelectableField<M>>,
     equal: bool,
     value: String,
 }
 
-/// Parses a field selector as Kubernetes does. Returns a 400 if it is not valid.
+/// Parses a field selector as Kubernetes does. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
     let terms = terms(text).filter(|term| !term.is_empty());
     let parsed: Result<Vec<_>, _> = terms.map(|term| parse_term(term, text)).collect();
@@ -117,8 +118,8 @@ impl<M: Model> ResolvedFieldRequirement<M> {
         is_equal == self.equal
     }
 
-    /// Returns the value that this requirement prescribes for the field `key`. Examples, if `key` is
-    /// the name:
+    /// Returns the only value of the field `key` that fulfils this requirement. None if the
+    /// requirement does not determine the value. Examples for the key `metadata.name`:
     ///
     /// - `metadata.name=a` gives `a`.
     /// - `metadata.name!=a` and `metadata.namespace=a` give None.

@@ -26,8 +26,8 @@ pub fn matches(requirement: &SelectorRequirement, value: Option<&str>) -> bool {
 }
 
 /// Returns a 400 if a requirement needs a label that no object has, according to `check`. Without
-/// the error, the list would be empty, and the user would not notice the mistake. A field selector
-/// with an unknown field is refused, too.
+/// the error, the list would be empty, and the user would not notice the mistake. The server also
+/// refuses field selectors with unknown fields.
 pub fn check_keys(
     requirements: &[SelectorRequirement],
     check: fn(&str) -> Result<(), String>,
@@ -44,7 +44,7 @@ const MAX_NAME: usize = 63;
 /// Largest length of the prefix of a label key.
 const MAX_PREFIX: usize = 253;
 
-/// Parses a label selector as Kubernetes does. Returns a 400 if it is not valid.
+/// Parses a label selector as Kubernetes does. Returns a 400 if the selector is not valid.
 pub fn parse(text: &str) -> Result<Vec<SelectorRequirement>, ErrorStatus> {
     let mut requirements = parse_requirements(text)
         .map_err(|why| ErrorStatus::bad_request(format!("unable to parse requirement: {why}")))?;
@@ -67,8 +67,8 @@ fn parse_requirements(mut rest: &str) -> Result<Vec<SelectorRequirement>, String
     }
 }
 
-/// Removes the next word or sign from `rest`, and returns it. Returns an empty text at the end of the
-/// selector.
+/// Removes the next word or sign from `rest`, and returns this word or sign. At the end of the
+/// selector, returns an empty text.
 fn next<'a>(rest: &mut &'a str) -> &'a str {
     let is_space = |c: char| matches!(c, ' ' | '\t' | '\r' | '\n');
     let is_sign = |c: char| matches!(c, ',' | '(' | ')' | '!' | '=' | '<' | '>');
@@ -124,7 +124,7 @@ fn requirement(rest: &mut &str) -> Result<SelectorRequirement, String> {
     })
 }
 
-/// Parses a value. A missing value is the empty value.
+/// Parses a value. A missing value counts as the empty value.
 fn value(rest: &mut &str) -> Result<String, String> {
     let value = match peek(rest) {
         "" | "," | ")" => "",

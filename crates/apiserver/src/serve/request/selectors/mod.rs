@@ -48,8 +48,8 @@ impl<M: Model> Selector<M> {
     }
 
     /// Adds the requirement `metadata.name=NAME`, for a deprecated path with `/watch/` that
-    /// contains a name. Returns a 400 if the request has a field selector that does not require the
-    /// same name.
+    /// contains a name. If the request also has a field selector, this selector must require the
+    /// same name. Otherwise, returns a 400.
     pub fn require_name(&mut self, name: &str, resource: &Resource<M>) -> Result<(), ErrorStatus> {
         if !self.fields.is_empty() && self.required_value(fields::NAME) != Some(name) {
             return Err(ErrorStatus::bad_request(
@@ -84,9 +84,9 @@ impl<M: Model> Selector<M> {
             && labels.all(|it| labels::matches(it, label(&it.key)))
     }
 
-    /// Returns a part of the store that contains all selected objects of `resource`: one object,
-    /// one namespace or all objects of the resource. `namespace` is the namespace in the path, or
-    /// empty if the path has no namespace.
+    /// Returns the smallest scope that contains all objects that this selector can select: one
+    /// object, one namespace or all objects of the resource. `namespace` is the namespace in the
+    /// path, or empty if the path has no namespace.
     pub fn scope(&self, namespace: &str, resource: &Resource<M>) -> Scope {
         let namespace = if namespace.is_empty() && resource.info.namespaced {
             self.required_value(fields::NAMESPACE)
@@ -104,7 +104,7 @@ impl<M: Model> Selector<M> {
 }
 
 /// The selectors in the form of a `SubjectAccessReview`. Selectors that are invalid or too large
-/// are left out. A request with such a selector is refused after the authorization.
+/// are left out. After the authorization, the server refuses a request with such a selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReviewedSelectors {
     /// The requirements of the field selector.
