@@ -1,16 +1,18 @@
 //! Limits the number of open connections, and records their requests. Input: the address of each
 //! new connection, and later the user of its requests. Output: a slot for each connection.
 //!
-//! Each class of connections ([`ConnectionClass`]) has a share of the slots. While slots are free, a
-//! class may use more than its share. If no slot is free, the server evicts (closes) a connection
-//! for the new one. So a new connection is never refused:
+//! Each class of connections ([`ConnectionClass`]) has a share of the slots. While slots are free,
+//! a class may use more than its share. If no slot is free, the server evicts (closes) a connection
+//! for the new connection. So the server never refuses a new connection. The server selects the
+//! evicted connection in these steps:
 //!
-//! 1. The server selects a class that has more than its share. There is such a class, because the
-//!    new connection also counts.
+//! 1. It selects a class that has more than its share. There is such a class, because the new
+//!    connection also counts.
 //! 2. In this class, it selects the client with most connections. Newcomers, kube-apiservers and
 //!    other replicas count by address, and users by name.
-//! 3. Of the earlier connections of this client, it evicts an idle one. If none is idle, it evicts the
-//!    one with the fewest open requests. Of several, it evicts the oldest.
+//! 3. It selects an idle connection of this client. If none is idle, it selects a connection with
+//!    the fewest open requests. Of several such connections, it selects the oldest. It never
+//!    selects the new connection.
 
 use crate::auth::User;
 use crate::serve::concurrency_limit::client_name;
@@ -24,9 +26,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-/// The server closes a newcomer that has had no open request for this time. No client needs such a
-/// connection for longer. Clients connect when they have a request to send. A kubelet opens a new
-/// connection for each probe.
+/// The server closes a newcomer that has had no open request for this time. The timeout is short,
+/// because clients connect when they have a request to send. A kubelet opens a new connection for
+/// each probe.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which any other idle connection is closed. The kube-apiserver has the same limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -34,8 +36,8 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Interval at which a connection checks if it has been idle for too long.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the server knows about the client of a connection. A connection only moves to a later
-/// variant.
+/// What the server knows about the client of a connection. The class of a connection only changes
+/// to a later variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ConnectionClass {
     /// The connection has had no request, or only requests without authentication.
@@ -78,9 +80,10 @@ impl Connections {
         })
     }
 
-    /// Gives a new connection a slot as a newcomer. If no slot is free, another connection is
-    /// evicted. The task of an evicted connection closes its socket as soon as the task runs, so
-    /// clients cannot delay this. If `closing` is cancelled, the connection must be closed.
+    /// Waits for a slot for a new connection, which is a newcomer. If no slot is free, evicts
+    /// another connection. The task of the evicted connection closes its socket as soon as the task
+    /// runs, so clients cannot delay the eviction. The caller must close the new connection when
+    /// `closing` is cancelled.
     pub(super) async fn add_newcomer(
         self: &Arc<Self>,
         address: IpAddr,
@@ -121,7 +124,7 @@ impl Connections {
         }
     }
 
-    /// Evicts a connection. The description of the module has the rules.
+    /// Evicts a connection, which is selected in the steps that the module documentation describes.
     fn evict(&self) {
         let mut open = self.open();
         // A request can change the client of a connection at any time. So each client is read once.
@@ -173,10 +176,10 @@ impl Drop for OpenSlot {
 /// An open connection of a client.
 pub struct ClientConnection {
     state: Mutex<ConnectionState>,
-    /// If it is cancelled, the server accepts no further requests on the connection. It closes the
-    /// connection when all answers have been sent, or after ten seconds.
+    /// After this token is cancelled, the server accepts no further requests on the connection. The
+    /// server closes the connection when all answers have been sent, or after ten seconds.
     pub closing: CancellationToken,
-    /// If it is cancelled, the server closes the connection at once.
+    /// When this token is cancelled, the server closes the connection at once.
     pub evicted: CancellationToken,
 }
 
@@ -221,7 +224,7 @@ impl ClientConnection {
         state.had_request && state.in_flight == 0
     }
 
-    /// Returns true if a front proxy has proven its identity on this connection.
+    /// Returns true if the client is a kube-apiserver that forwards requests, or another replica.
     pub fn is_front_proxy(&self) -> bool {
         self.state().class == ConnectionClass::FrontProxy
     }

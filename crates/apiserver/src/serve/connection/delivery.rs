@@ -1,7 +1,7 @@
 //! Aborts answers that clients read too slowly. Input: the body of an answer. Output: a body with
 //! the same bytes, which ends when the connection has sent the last byte.
 //!
-//! Until the body ends, its request counts towards the limit of requests or watches, and the answer
+//! Until the body ends, the request counts towards the limit of requests or watches, and the answer
 //! keeps objects in memory. So clients have a limited time to read an answer:
 //!
 //! - An authorized request other than a watch: the client must read the whole answer within a
@@ -14,14 +14,14 @@
 //! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
 //! stays open. An HTTP/1.1 connection is closed.
 //!
-//! An HTTP/1.1 answer of known length is an exception. hyper drops its body as soon as hyper has
-//! the last byte in its buffer. This byte may still be unsent. From then on, the request no longer
-//! counts, and the client must read some data at least every two minutes, as in a watch.
+//! An HTTP/1.1 answer of known length is an exception. hyper drops the body as soon as the last
+//! byte is in hyper's buffer, even if this byte is still unsent. From then on, the request no
+//! longer counts. The client must then read some data at least every two minutes, as in a watch.
 //!
-//! A client can keep its HTTP/2 connection alive, but leave the flow-control window of a stream at
-//! zero. Then the server cannot send data on this stream. TCP timeouts and pings do not detect such
-//! a client. A timeout in the body would never run, because hyper does not poll the body of such a
-//! stream. So the task that runs the stream checks the deadline.
+//! The task that runs an HTTP/2 stream checks the deadline, for the following reason. A client can
+//! keep its connection alive, but leave the flow-control window of a stream at zero. Then the
+//! server cannot send data on this stream, and TCP timeouts and pings do not detect the problem. A
+//! timeout in the body would have no effect, because hyper does not poll the body of such a stream.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -34,12 +34,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 /// If a watch has unread data and its client reads nothing for this time, the watch is aborted. The
-/// TCP timeout has the same value: a connection is closed if the client's kernel acknowledges no
-/// data for this time.
+/// TCP user timeout has the same value: the server's kernel closes a connection if the client's
+/// kernel acknowledges no data for this time.
 pub const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Interval at which an exchange checks its deadline. So an answer is aborted at most this time after
-/// its deadline.
+/// Interval at which an exchange checks its deadline. So an answer is aborted at most this time
+/// after its deadline.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 tokio::task_local! {
@@ -60,11 +60,12 @@ pub struct AbortableExchange {
 #[derive(Default)]
 struct DeliveryState {
     /// The time at which the answer is aborted. None for a watch, and after hyper has dropped the
-    /// body. Then only [`STALL_TIMEOUT`] applies to the unsent chunks.
+    /// body. If this value is None, [`STALL_TIMEOUT`] applies to the unsent chunks.
     until: Option<Instant>,
     /// The number of chunks that hyper has not sent.
     unsent_chunks: usize,
-    /// The time of the last progress. None if all chunks have been sent.
+    /// The time at which hyper last sent a chunk, or at which the first unsent chunk was created.
+    /// None if all chunks have been sent.
     waiting_since: Option<Instant>,
     /// Called if the exchange is aborted while hyper has the body.
     on_abort: Option<Box<dyn FnOnce() + Send>>,
@@ -89,7 +90,7 @@ impl AbortableExchange {
         EXCHANGE.scope(self, limited).await
     }
 
-    /// Waits until the deadline has passed.
+    /// Waits until the deadline has passed. Then calls `on_abort`.
     async fn wait_until_overdue(&self) {
         while !self.is_overdue() {
             sleep(CHECK_INTERVAL).await;
@@ -101,7 +102,7 @@ impl AbortableExchange {
     }
 
     /// Returns true if the deadline of the answer has passed. An answer without a time limit has a
-    /// deadline only while data waits for the client.
+    /// deadline only while there are unsent chunks.
     fn is_overdue(&self) -> bool {
         let state = self.state();
         let stalled = state.waiting_since.map(|since| since + STALL_TIMEOUT);
@@ -161,11 +162,13 @@ pub struct Delivery<K> {
 }
 
 impl<K: Send + Unpin + 'static> Delivery<K> {
-    /// Limits the time to read `body`. For a watch, `time_limit` is None, and [`STALL_TIMEOUT`]
-    /// applies. The new body drops `kept` when the last byte has been sent, or when the answer is
-    /// aborted. There is one exception: for an HTTP/1.1 answer of known length, `kept` is dropped
-    /// earlier, when hyper has the last byte in its buffer. `on_abort` is called if the answer is
-    /// aborted because the client is too slow.
+    /// Returns a body with the bytes of `body`, which the client must read within `time_limit`. For
+    /// a watch, `time_limit` is None, and [`STALL_TIMEOUT`] applies. `on_abort` is called if the
+    /// answer is aborted because the client is too slow.
+    ///
+    /// The new body drops `kept` when the last byte has been sent, or when the answer is aborted.
+    /// There is one exception: for an HTTP/1.1 answer of known length, `kept` is dropped earlier,
+    /// when hyper has the last byte in its buffer.
     pub fn body(
         body: Body,
         time_limit: Option<Duration>,

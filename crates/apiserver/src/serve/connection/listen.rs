@@ -4,7 +4,7 @@
 //!
 //! The number of connections is limited. If the limit is reached, the server still accepts each new
 //! connection, and evicts (closes) another connection. So no client can block new connections. The
-//! module `connections` has the rules for evictions.
+//! module `connections` selects the evicted connection.
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::AbortableExchange;
@@ -38,8 +38,8 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// When the server stops, or has asked a client to close its connection, the open requests of the
 /// connection have this time to end. After this time, the server closes the connection.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after the server could not accept a connection, for example because no file descriptor was
-/// free.
+/// Delay before the server tries again to accept a connection after an error. For example, no file
+/// descriptor was free.
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves requests until `shutdown` is cancelled. Then the server accepts no more connections and
@@ -138,7 +138,8 @@ impl RequestHandler {
         extensions.insert(Arc::clone(&in_flight));
         let mut answer = self.router.clone().oneshot(request).await?;
         if is_head && answer.headers().get(CONTENT_LENGTH) == Some(&HeaderValue::from(0)) {
-            // axum has removed the body, and its length is not known.
+            // For HEAD requests, axum replaces the body by an empty body, and sets this header. The
+            // length of the real body is not known.
             answer.headers_mut().remove(CONTENT_LENGTH);
         }
         if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
@@ -149,8 +150,8 @@ impl RequestHandler {
         Ok(Response::from_parts(head, Body::empty()))
     }
 
-    /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if
-    /// there is none.
+    /// Sends the events of the WebSocket watch that the router has accepted. Returns at once if the
+    /// router has accepted no WebSocket watch.
     async fn serve_upgrade(&self) -> Result<(), BoxError> {
         let accepted = self
             .upgrade
@@ -201,19 +202,21 @@ async fn serve_connection(
             () = client.closing.cancelled() => {}
             () = client.wait_until_idle_timeout() => {}
         }
-        // A client that has sent no request has no request to finish. A graceful end would wait for
-        // its first bytes.
+        // If the client has sent no request, the connection is closed at once. A graceful shutdown
+        // would wait for the first bytes of the client.
         if !client.had_request() {
             return Ok(());
         }
         requests.as_mut().graceful_shutdown();
         timeout(CLOSE_TIMEOUT, requests).await?
     };
-    // An HTTP/1.1 connection has only one request at a time. To abort this request, the server
-    // closes the connection. The streams of an HTTP/2 connection are exchanges of their own.
+    // An HTTP/1.1 connection has only one request at a time, so the connection is one exchange. To
+    // abort the request, the server closes the connection. In HTTP/2, each stream is an exchange
+    // of its own.
     let exchange = Arc::new(AbortableExchange::default()).run(async {
         requests.await?;
-        // The future is boxed, so that other connections need no memory for it.
+        // Only few connections are WebSocket watches. Without the box, every connection would need
+        // memory for this future.
         Box::pin(handler.serve_upgrade()).await
     });
     let ended = exchange.await;

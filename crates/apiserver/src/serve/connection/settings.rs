@@ -15,13 +15,13 @@ use tokio::net::TcpStream;
 /// front proxy (the kube-apiserver that forwards the requests of users) sends one header for each
 /// group and for each extra value of the user. Some users have hundreds of groups.
 const MAX_HEADERS: usize = 1000;
-/// Largest size of all headers in one request and its URL, in bytes. A request with larger headers
-/// gets a 431. The limit is enough for 750 groups with names of 80 bytes, or for 200 groups with
-/// names of 400 bytes.
+/// Largest size of the URL and all headers of one request, in bytes. A larger request gets a 431.
+/// The limit is enough for 750 groups with names of 80 bytes, or for 200 groups with names of 400
+/// bytes.
 ///
-/// Go's limit is 1 MiB. That is too much here, because each connection may hold these bytes before
-/// its user is authenticated. An HTTP/1.1 connection may hold twice the limit. The reason is that
-/// hyper checks the size of its buffer only while the headers in the buffer are incomplete.
+/// Go's limit is 1 MiB. This is too much here, because the server holds these bytes in memory
+/// before the user is authenticated. An HTTP/1.1 connection may hold twice the limit, because hyper
+/// checks the size of its buffer only while the headers in the buffer are incomplete.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
 /// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
 /// bodies that the server has not read. The server never reads request bodies, so this is the
@@ -31,7 +31,7 @@ const STREAM_WINDOW: u32 = 65_535;
 /// kube-apiserver may use one connection for the watches of all its clients.
 const MAX_STREAMS: u32 = 1000;
 /// Largest number of unsent bytes of one HTTP/2 stream: one frame. While this limit is reached,
-/// hyper does not ask the body for more data.
+/// hyper does not request more data from the body.
 const SEND_BUFFER: usize = 16 << 10;
 /// Time limit for an HTTP/1.1 client to send the headers of a request, including the idle time
 /// before the request. After this time, the server closes the connection. The kube-apiserver has
@@ -91,15 +91,18 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the refusal of a request that cannot be processed:
+/// Returns the status code of the refusal if the request cannot be processed:
 ///
-/// - The headers and the URL have more than [`MAX_HEADER_BYTES`]. As in HTTP/2, each header counts 32
-///   additional bytes. For HTTP/2, the library h2 has compared the size with the limit already. For
+/// - 431: the headers and the URL have more than [`MAX_HEADER_BYTES`]. As in HTTP/2, each header
+///   counts 32 additional bytes. For HTTP/2, the library h2 has already applied the limit. For
 ///   HTTP/1.1, hyper accepts some requests above the limit.
-/// - The path is no path from the root, or with its query longer than the crate `http` allows. Without
-///   this check, the layer that removes slashes at the end of a path would panic.
+/// - 400: the path does not begin with a slash.
+/// - 414: the path and the query are too long.
+///
+/// The router removes slashes at the end of a path. Without the last two checks, this step could
+/// panic, because the new path could be longer than the crate `http` allows.
 pub(super) fn refusal<B>(request: &Request<B>) -> Option<StatusCode> {
-    /// `http::uri` refuses a text of 65,535 bytes.
+    /// The crate `http` allows 65,534 bytes. One byte is left for a slash that the router may add.
     const MAX_PATH_BYTES: usize = 65_533;
     let headers = request.headers().iter();
     let headers = headers.map(|(name, value)| name.as_str().len() + value.len() + 32);

@@ -1,6 +1,6 @@
-//! Serves watches over WebSocket. Browsers, and so dashboards, watch resources in this way. Input:
-//! a watch request that asks for the upgrade to WebSocket. Output: the answer 101, and then one
-//! message for each event of the watch.
+//! Serves watches over WebSocket, with which dashboards in browsers watch resources. Input: a watch
+//! request that asks for the upgrade to WebSocket. Output: the answer 101, and then one message for
+//! each event of the watch.
 //!
 //! A WebSocket watch has the same events, limits and log line as any other watch, because only the
 //! transport differs:
@@ -11,9 +11,9 @@
 //! 3. The listener takes the body from the answer, and completes the upgrade of the connection.
 //!    [`EventSocket`] then reads events from the body and sends them as messages.
 //!
-//! As in the kube-apiserver, each message has the type text and contains one event in JSON, and the
-//! server ignores the data that it receives. Only HTTP/1.1 has this upgrade. The kube-apiserver
-//! always uses HTTP/1.1 to forward it.
+//! As in the kube-apiserver, each message has the type text and contains one event in JSON. The
+//! server ignores the data that it receives. Only HTTP/1.1 has this upgrade. To forward a request
+//! for the upgrade, the kube-apiserver always uses HTTP/1.1.
 
 mod bearer_subprotocol;
 
@@ -41,17 +41,17 @@ use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
 pub use bearer_subprotocol::move_token_to_authorization;
 
-/// RFC 6455 defines this text. The server hashes it together with the key of the client, so that
-/// the client knows that the server speaks WebSocket.
+/// RFC 6455 defines this text. The answer contains the hash of the client's key and this text. The
+/// hash proves that the server supports WebSocket.
 const ACCEPT_SUFFIX: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Largest message that a client may send, in bytes. After a larger message, the server closes the
 /// connection. The server ignores all messages, so no client needs to send any.
 const MAX_RECEIVED: usize = 4 << 10;
 /// Size of the buffer for received data in bytes. Each WebSocket watch has this buffer.
 const READ_BUFFER: usize = 4 << 10;
-/// Time limit for the end of a connection: the client must read the close frame and answer it.
-/// After this time, the server closes the connection without the client's answer. The limit is
-/// shorter than the time that open requests have at shutdown.
+/// Time limit for the client to answer the close frame of the server. After this time, the server
+/// closes the connection without the answer. The limit is shorter than the time that open requests
+/// have at shutdown.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns true if the client asks for an upgrade to WebSocket.
@@ -72,8 +72,9 @@ pub fn is_requested(request: &Parts) -> bool {
 /// Changes the answer of a watch to the answer of a WebSocket handshake. The events stay in the
 /// body. Returns a 400 if the handshake of the client is invalid.
 ///
-/// As in the kube-apiserver, a client may offer one subprotocol, which has no effect. If a client
-/// offers several, it gets a 400, because the server cannot know which one the client expects.
+/// As in the kube-apiserver, a client may offer one subprotocol, which has no effect. A client that
+/// offers several subprotocols gets a 400, because the server cannot know which one the client
+/// expects.
 ///
 /// The header `Origin` is not checked. This check would protect users who authenticate with
 /// cookies, and this server does not use cookies.
@@ -122,7 +123,8 @@ fn accept_value(key: &HeaderValue) -> HeaderValue {
 pub struct EventSocket(WebSocketStream<TokioIo<Upgraded>>);
 
 impl EventSocket {
-    /// Waits until the answer 101 has been sent. From then on, the connection speaks WebSocket.
+    /// Waits until the answer 101 has been sent. From then on, the protocol of the connection is
+    /// WebSocket.
     pub async fn open(upgrade: OnUpgrade) -> Result<Self, BoxError> {
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
@@ -145,14 +147,14 @@ impl EventSocket {
             () = going_away => Some(CloseCode::Away),
             code = self.send_events(events) => code?,
         };
-        // A client that does not answer the close frame in time is disconnected.
+        // If the client does not answer the close frame in time, the server closes the connection.
         let closed = timeout(CLOSE_TIMEOUT, self.close(code)).await;
         Ok(closed.unwrap_or(Ok(()))?)
     }
 
     /// Sends each event as one message. Returns when the body has ended, or when the client has
-    /// sent a close frame or a message that is too large. Returns the code of the close frame that
-    /// the server must send. None if the client has sent a close frame.
+    /// sent a close frame or a message that is too large. The result is the code of the close frame
+    /// that the server must send, or None if the client has sent a close frame.
     async fn send_events(&mut self, mut events: Body) -> Result<Option<CloseCode>, BoxError> {
         loop {
             tokio::select! {
@@ -183,15 +185,15 @@ impl EventSocket {
         }
     }
 
-    /// Sends a close frame with this code. The code is None if the client has sent a close frame:
-    /// then the socket answers by itself with the same code. Waits until both sides have sent a
-    /// close frame, and closes the TLS connection.
+    /// Sends a close frame with this code. If the code is None, the client has sent a close frame,
+    /// and the library answers it with the same code. Waits until both sides have sent a close
+    /// frame, and closes the TLS connection.
     async fn close(&mut self, code: Option<CloseCode>) -> Result<(), Error> {
         if let Some(code) = code {
             let reason = "".into();
             self.0.close(Some(CloseFrame { code, reason })).await?;
         }
-        // Reading also sends the answer to the client's close frame.
+        // While this loop reads, the library also sends the answer to the client's close frame.
         while let Some(Ok(_)) = self.0.next().await {}
         // The client may already have closed its side.
         let _ = self.0.get_mut().shutdown().await;

@@ -12,8 +12,9 @@ use http::{HeaderMap, HeaderValue, header};
 const PREFIX: &str = "base64url.bearer.authorization.k8s.io.";
 
 /// Moves the token from the subprotocols to the header `Authorization`. Does nothing if no
-/// subprotocol contains a token. As in the kube-apiserver, the client must offer another
-/// subprotocol too, which the server can accept. So the token is never sent back.
+/// subprotocol contains a token. The answer of the server repeats one subprotocol of the client. As
+/// in the kube-apiserver, the client must also offer a subprotocol without a token, so that the
+/// answer does not contain the token.
 pub fn move_token_to_authorization(headers: &mut HeaderMap) -> Result<(), Unauthenticated> {
     let mut others = Vec::new();
     let mut token = None;
