@@ -77,9 +77,9 @@ impl OwnCertificate {
                 renew = true;
             }
             Ok(found) => {
-                // The handover leaves the previous CA in the bundle, because another replica can be
-                // one check behind and still present a certificate of the previous CA. The next
-                // check runs this branch, and removes the previous CA.
+                // The handover leaves the previous CA in the bundle. Another replica can be one
+                // check behind, and still present a certificate of the previous CA. The next check
+                // runs this branch, and removes the previous CA.
                 self.publish(found.bundle());
                 self.authority = found;
             }

@@ -46,9 +46,9 @@ pub trait Hooks: Send + Sync + 'static {
     /// Returns the access that a user needs to send requests as another replica. Returns None if
     /// the headers do not mark the request as that of another replica.
     ///
-    /// If the result is not None, the server authorizes the user for this access, and refuses the
-    /// request if the user does not have the access. The requests of all other replicas share a
-    /// limit of their own, and do not count in the limits of clients.
+    /// If the result is not None, the server authorizes the user for this access. If the user does
+    /// not have the access, the server refuses the request. The requests of all other replicas
+    /// share a limit of their own, and do not count in the limits of clients.
     fn required_access_of_peer(&self, _headers: &HeaderMap) -> Option<Attributes> {
         None
     }

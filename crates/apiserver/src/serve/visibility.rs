@@ -1,5 +1,5 @@
 //! Hides objects from users who may read a resource, but not all of its objects. A [`Resource`]
-//! with such users has an implementation of [`Visibility`].
+//! whose objects can be hidden has an implementation of [`Visibility`].
 //!
 //! A [`View`] contains the decisions about the objects of one request. Get, list and watch apply
 //! the view to each object before they apply selectors, count objects and make pages. So a hidden
