@@ -1,5 +1,5 @@
-//! Reads the time of day, and durations in flags. No other module of the plugin reads the system clock. Functions under
-//! test get the time as an argument, and timers use the clock of tokio.
+//! Reads the time of day, and parses durations in flags. No other module of the plugin reads the
+//! system clock. Timers use the clock of tokio, which tests can pause.
 
 use ifo_api::duration;
 use jiff::Timestamp;
@@ -10,8 +10,8 @@ use std::time::Duration;
 /// files instead of a cluster.
 static TIME_OF_FILES: OnceLock<Timestamp> = OnceLock::new();
 
-/// Makes [`now`] return `time`, which is the time at which the files of `--from` were recorded. So
-/// ages in the output are relative to this time. Only the first call has an effect.
+/// Makes [`now`] return `time`, the time at which the files of `--from` were recorded. Ages in the
+/// output are then relative to this time. Only the first call has an effect.
 pub(crate) fn set_time_of_files(time: Timestamp) {
     let _ = TIME_OF_FILES.set(time);
 }
@@ -26,7 +26,7 @@ pub(crate) fn now() -> Timestamp {
     TIME_OF_FILES.get().copied().unwrap_or_else(Timestamp::now)
 }
 
-/// Parses a duration in a flag.
+/// Parses the value of a flag as a duration, such as `30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration::parse(text)
         .ok_or_else(|| format!("{text:?} is not a duration; examples are 30s and 10m"))

@@ -1,9 +1,9 @@
 //! Prints completion scripts for shells, completes command lines, and writes the man pages.
 //!
-//! A completion script runs the plugin with the variable [`COMPLETE`] for each command line that the
-//! shell completes. The script `kubectl_complete-ifo` does the same for `kubectl ifo`. Commands and
-//! flags come from the definitions for clap. Names of operations and namespaces come from the
-//! cluster, if the cluster answers in time.
+//! For each command line that the shell completes, a completion script runs the plugin with the
+//! environment variable [`COMPLETE`]. The script `kubectl_complete-ifo` does the same for `kubectl
+//! ifo`. Commands and flags come from the definitions for clap. Names of operations and namespaces
+//! come from the cluster, if the cluster answers in time.
 
 use crate::cluster::connect::Connect;
 use crate::cluster::problem::Problem;
@@ -23,7 +23,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The variable with the name of the shell for which the plugin completes its arguments.
+/// Environment variable that a completion script sets to the name of its shell. If this variable is
+/// set, the plugin prints completions instead of running a command.
 const COMPLETE: &str = "IFO_COMPLETE";
 
 /// Time limit for all requests of one completion, because the user waits for the result. If the
@@ -62,7 +63,8 @@ pub(super) fn complete() {
         .complete();
 }
 
-/// Completes the names of namespaces and of operations from the cluster.
+/// Makes `command` and its subcommands complete namespaces and names of operations from the
+/// cluster.
 fn with_names(command: Command) -> Command {
     let command = command.mut_args(|it| match it.get_id().as_str() {
         "namespace" => it.add(ArgValueCandidates::new(namespaces)),
@@ -87,8 +89,8 @@ fn operations() -> Vec<CompletionCandidate> {
     })
 }
 
-/// Reads names from the cluster of the connection flags. Returns none if the cluster does not answer
-/// in time.
+/// Reads names from the cluster that the connection flags choose. Returns no names if the cluster
+/// does not answer in time.
 fn candidates(
     read: impl AsyncFnOnce(Connect) -> Result<Vec<String>, Problem>,
 ) -> Vec<CompletionCandidate> {
@@ -99,14 +101,15 @@ fn candidates(
         })
     });
     let mut names = names.and_then(Result::ok).unwrap_or_default();
-    // The shell reads one word from each line, so a name with other characters is no candidate.
+    // The shell reads one word from each line, so names with blanks or unprintable characters are
+    // left out.
     let is_word = |name: &str| !name.contains(|c: char| c.is_whitespace() || is_unprintable(c));
     names.retain(|name| is_word(name));
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Returns the connection flags of the command line that the shell completes. This command line
-/// follows `--`. Returns None if the command line is invalid.
+/// Returns the connection flags of the command line that the shell completes. In the arguments of
+/// the plugin, this command line follows `--`. Returns None if the command line is invalid.
 fn connection_flags() -> Option<Connect> {
     let words = std::env::args_os().skip_while(|it| it != "--").skip(1);
     let parsed = with_switches(definitions()).ignore_errors(true);

@@ -190,8 +190,8 @@ fn run_command(command: PluginCommand) -> Result<ExitCode, Problem> {
     }
 }
 
-/// Runs code that connects to a cluster. A runtime with a single thread starts faster, and one thread
-/// is enough.
+/// Runs code that connects to a cluster. A runtime with a single thread starts faster, and one
+/// thread is enough.
 fn in_runtime<T>(code: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -100,8 +100,8 @@ impl CommonArgs {
         Ok((filters, format.unwrap_or_default()))
     }
 
-    /// Lists the operations, and checks the values of the filters. Returns the style of a table as
-    /// well.
+    /// Lists the operations, and checks the values of the filters. Also returns the style for a
+    /// table.
     pub(super) async fn open(
         &self,
         filters: &mut Filters,
@@ -213,8 +213,8 @@ async fn show(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reports missing operations: prints all errors except the first one, and returns the first one. As
-/// in kubectl, callers do this after they have printed the operations that were found.
+/// Reports missing operations: prints all errors except the first one, and returns the first one.
+/// As in kubectl, callers do this after they have printed the operations that were found.
 pub(super) fn report_missing(problems: Vec<Problem>) -> Result<(), Problem> {
     let mut problems = problems.into_iter();
     let first = problems.next();
@@ -247,8 +247,8 @@ pub(super) fn names<'a>(
     names.map(|it| it.resource_name() + "\n").collect()
 }
 
-/// Formats `operations` as JSON, as YAML or as names. If `single` is true and there is one operation,
-/// JSON and YAML output is its object instead of a list.
+/// Formats `operations` as JSON, as YAML or as names. If `single` is true and there is one
+/// operation, the JSON or YAML output is the object of the operation instead of a list.
 pub(super) fn objects(
     operations: &[InFlightOperation],
     format: Format,

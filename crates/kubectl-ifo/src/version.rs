@@ -51,8 +51,8 @@ pub(super) async fn run(args: &VersionArgs) -> Result<ExitCode, Problem> {
     server_version.map(|_| ExitCode::SUCCESS)
 }
 
-/// Reads the version of `ifo-apiserver` from its OpenAPI document. The kube-apiserver passes this
-/// document on, but answers a request for `/version` itself.
+/// Reads the version of `ifo-apiserver` from its OpenAPI document. The kube-apiserver forwards a
+/// request for this document to `ifo-apiserver`, but answers a request for `/version` itself.
 pub(super) async fn read_server_version(server: &ApiClient) -> Result<String, Problem> {
     if let Some(files) = &server.from_files {
         return files.server_version();

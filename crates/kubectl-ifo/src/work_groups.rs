@@ -4,7 +4,7 @@
 //!
 //! Two operations belong to the same piece if they are of the same component, and if their rules
 //! yield the same non-empty key (`spec.work`). Their namespaces and rule sets can differ. An
-//! operation without a key is a piece of its own. Open keys are an exception.
+//! operation without a key is a piece of its own. Open keys (see below) are an exception.
 //!
 //! The members of a piece are not shown in lines of their own. So a piece never has members of two
 //! components: a team that writes rule sets could otherwise hide the operations of another team.
@@ -15,10 +15,10 @@
 //! `migration/NAMESPACE/VM/`, and the operations of the migration have the key
 //! `migration/NAMESPACE/VM/UID`.
 //!
-//! An operation with an open key joins a piece of work that was in flight at the same time, and
-//! whose key begins with the open key ([`nearest_piece`]). If there is no such piece, the operation
-//! is a piece of its own. So the operations of two successive migrations stay in two pieces,
-//! although the VirtualMachine has the same open key in both migrations.
+//! An operation with an open key joins a piece of work whose key begins with the open key. The
+//! piece must have been in flight at the same time ([`nearest_piece`]). If there is no such piece,
+//! the operation is a piece of its own. So the operations of two successive migrations stay in two
+//! pieces, although the VirtualMachine has the same open key in both migrations.
 //!
 //! The operations of a piece are its members. The root is the member whose subject owns the
 //! subjects of the other members ([`sort_members`]). The deciding member is the member with the
@@ -136,8 +136,8 @@ pub(super) fn rows(
     rows.collect()
 }
 
-/// Groups operations by their key. Returns the members of each piece: first the root, then the other
-/// members by start.
+/// Groups operations by their key. Returns the members of each piece: first the root, then the
+/// other members by start.
 pub(super) fn group_by_work<'a>(
     operations: impl IntoIterator<Item = &'a InFlightOperation>,
 ) -> Vec<Vec<&'a InFlightOperation>> {
@@ -215,8 +215,8 @@ fn uid(subject: &SubjectReference) -> Option<&str> {
 ///
 /// 1. No subject of another member owns the subject of the root.
 /// 2. The subject of the root owns the subject of another member.
-/// 3. The root was in flight for the longest time. So if the members are phases of the same subject,
-///    the root is the phase with most of the work.
+/// 3. The root was in flight for the longest time. So if the members are phases of the same
+///    subject, the root is the phase with most of the work.
 /// 4. The root started first.
 /// 5. The namespace and name of the root are the first in alphabetical order.
 fn sort_members(piece: &mut [&InFlightOperation]) {
@@ -247,7 +247,7 @@ fn owner_uids(subject: &SubjectReference) -> impl Iterator<Item = &str> {
 /// Returns the member whose message names the cause of a failure. This is the failed member that
 /// ended first, because a failure of a child makes its owner fail later. If several members ended
 /// in the same second, the root (the first member) comes last. A member without a message about the
-/// cause counts only if no other failed member has one. None if no member has failed.
+/// cause counts only if no other failed member has such a message. None if no member has failed.
 fn cause_of_failure<'a>(members: &[&'a InFlightOperation]) -> Option<&'a InFlightOperation> {
     let failed = members.iter().enumerate();
     let failed = failed.filter(|(_, it)| it.status.state == State::Failed);

@@ -1,4 +1,4 @@
-//! Sends requests to the kube-apiserver of a cluster. With the flag `--from`, lists come from
+//! Sends requests to the kube-apiserver of a cluster. With the flag `--from`, objects come from
 //! files, and no request is sent.
 //!
 //! If the answer is 429, the client retries the request up to 20 times, every 0.5 s. The flag
@@ -32,11 +32,12 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(500);
 const MAX_RETRIES: usize = 20;
 
 /// A client for the kube-apiserver of a cluster, with the settings of the kubeconfig and of the
-/// connection flags. With `--from`, the contents of files.
+/// connection flags. With `--from`, the client reads files and sends no request.
 #[derive(Clone)]
 pub(crate) struct ApiClient {
     /// The client of the kube crate. Other modules use this client for watches, because
-    /// [`ApiClient::get`] supports single requests only. With `--from`, each of its requests fails.
+    /// [`ApiClient::get`] supports single requests only. With `--from`, each request of this client
+    /// fails.
     pub(crate) client: Client,
     /// Address of the kube-apiserver. With `--from`, the path of the files.
     pub(crate) address: String,
@@ -44,22 +45,25 @@ pub(crate) struct ApiClient {
     pub(crate) default_namespace: String,
     /// Time limit for each answer (`--request-timeout`). None for no limit.
     pub(crate) timeout: Option<Duration>,
-    /// The files that lists come from instead of a cluster (`--from`). None for a cluster.
+    /// The contents of the files of `--from`. None if the client sends requests to a cluster.
     pub(crate) from_files: Option<Arc<FileContents>>,
-    /// Further headers of GET requests. Headers with an empty value are left out. Such headers tell
-    /// `ifo-apiserver` which operations must not be missing, so that a list is complete for `wait`.
+    /// Additional headers of GET requests. A header with an empty value is not sent. `wait` uses
+    /// these headers to tell `ifo-apiserver` which rule sets do not matter. `ifo-apiserver` then
+    /// reports a list as complete even if these rule sets do not work.
     pub(crate) headers: Vec<(&'static str, String)>,
-    /// All kinds of the cluster, after they were first needed. The inner value is None if discovery
-    /// cannot be read, or if the cluster does not support aggregated discovery.
+    /// All kinds of the cluster. The cell is empty until the plugin first needs a kind. The inner
+    /// value is None if discovery cannot be read, or if the cluster does not support aggregated
+    /// discovery.
     pub(super) kinds: Arc<OnceCell<Option<Vec<ServedResource>>>>,
 }
 
-/// The completeness of a list of operations. The error is the reason why operations may be missing.
-/// To combine several lists, collect their completeness: the first reason counts.
+/// `Ok` if a list of operations is complete. Otherwise, the reason why operations may be missing.
+/// `Result::and` combines the completeness of several lists, and keeps the first reason.
 pub(crate) type ListCompleteness = Result<(), Incomplete>;
 
-/// Reads from the headers of an answer whether the list is complete. Some lists of `ifo-apiserver`
-/// have neither of the two headers, for example records and activities.
+/// Reads from the headers of an answer whether the list is complete. If the answer has neither of
+/// the two headers, the result is [`Incomplete::NotKnown`]. For example, lists of records and
+/// activities have neither.
 fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     let reason = headers.get(INCOMPLETE_HEADER);
     match reason.and_then(|json| serde_json::from_slice(json.as_bytes()).ok()) {
@@ -73,7 +77,8 @@ fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
 pub(crate) struct ServerAnswer {
     /// The body of the answer.
     pub(crate) text: String,
-    /// Whether operations may be missing, if the answer is a list of operations.
+    /// Whether operations may be missing from a list of operations. Without meaning for other
+    /// answers.
     pub(crate) completeness: ListCompleteness,
 }
 
@@ -118,11 +123,12 @@ impl ApiClient {
         self.send_once(uri).await
     }
 
-    /// Reads the objects of a list page by page. Also returns whether the list is complete. The list is
-    /// complete only if each page states this. An empty selector selects all objects.
+    /// Reads the objects of a list page by page. Also returns whether the list is complete. The
+    /// list is complete only if each page states that it is complete. An empty selector selects all
+    /// objects.
     ///
-    /// With `--from`, the objects come from the files. Selectors then have no effect, so callers also
-    /// compare labels and fields themselves.
+    /// With `--from`, the objects come from the files. Selectors then have no effect, so callers
+    /// also compare labels and fields themselves.
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -199,7 +205,8 @@ impl ApiClient {
         let bytes = body.collect().await?.to_bytes();
         if !parts.status.is_success() {
             let text = String::from_utf8_lossy(&bytes);
-            // For example, the body of the answer to an unknown path is a text.
+            // Not every error has a `Status` as its body. For example, the answer to an unknown
+            // path is a plain text.
             let unknown = |_| Status::failure(&text, "Unknown").with_code(parts.status.as_u16());
             let status = serde_json::from_str(&text).unwrap_or_else(unknown);
             return Err(kube::Error::Api(Box::new(status)));
@@ -210,8 +217,8 @@ impl ApiClient {
         })
     }
 
-    /// Waits for `answer`, but not longer than `--request-timeout`. If the time is over, returns
-    /// [`Problem::TimedOut`].
+    /// Waits for `answer`, but not longer than `--request-timeout`. If the time limit passes,
+    /// returns [`Problem::TimedOut`].
     pub(crate) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Problem> {
         match self.timeout {
             None => Ok(answer.await),

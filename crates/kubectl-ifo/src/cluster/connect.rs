@@ -208,7 +208,8 @@ impl ClusterFlags {
             Err(error) => (Config::incluster().map_err(|_| error)?, None),
         };
         if config.cluster_url.scheme().is_none() {
-            // As in kubectl, an address without a scheme is `http`, even with a certificate authority.
+            // As in kubectl, an address without a scheme is `http`, even with a certificate
+            // authority.
             let with_scheme = format!("http://{}", config.cluster_url).parse();
             config.cluster_url = with_scheme.map_err(KubeconfigError::ParseClusterUrl)?;
         }
@@ -265,7 +266,8 @@ impl ClusterFlags {
     }
 
     /// Adds the cluster of `--server`, and a context for the chosen cluster, because the kube crate
-    /// needs both. Removes a certificate authority that flags replace, so it need not be valid.
+    /// needs a cluster and a context. If flags replace the certificate authority, removes the one
+    /// of the kubeconfig. The kube crate would fail if the removed one is invalid.
     fn complete(&self, kubeconfig: &mut Kubeconfig, chosen: &mut KubeConfigOptions) {
         let server = given(self.server.as_ref());
         if server.is_some() {
@@ -346,8 +348,9 @@ fn open_files(path: &Path) -> Result<ApiClient, Problem> {
     })
 }
 
-/// Reads the files that `KUBECONFIG` lists, or `~/.kube/config`. A listed file that does not exist
-/// is skipped, as in kubectl.
+/// Reads the files that `KUBECONFIG` lists. If `KUBECONFIG` is not set, reads `~/.kube/config`. As
+/// in kubectl, a listed file that does not exist is skipped. If none of the listed files exists,
+/// returns an error.
 fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut existing = std::env::split_paths(&listed)
@@ -373,8 +376,8 @@ fn proxy_for(server: &Uri, proxy_url: Option<&str>) -> Result<Option<Uri>, Probl
         .map_err(|error| Problem::Config(format!("the address of the proxy is not a URL: {error}")))
 }
 
-/// Returns only the impersonation settings of `auth`. `kubectl ifo` uses the result for an
-/// unencrypted connection. Like kubectl, it sends no credentials over such a connection.
+/// Returns only the impersonation settings of `auth`. The result is for an unencrypted connection.
+/// Like kubectl, the plugin sends no credentials over such a connection.
 fn without_credentials(auth: &AuthInfo) -> AuthInfo {
     AuthInfo {
         impersonate: auth.impersonate.clone(),

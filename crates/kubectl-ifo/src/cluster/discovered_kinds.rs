@@ -1,5 +1,5 @@
-//! Finds kinds in the discovery of a cluster: by a name that the user has typed, or by the
-//! `apiVersion` and kind of an owner reference. `ifo_client::offline_kinds` finds kinds
+//! Finds kinds in the discovery of a cluster. The search is by a name that the user has typed, or
+//! by the `apiVersion` and kind of an owner reference. `ifo_client::offline_kinds` finds kinds
 //! without a cluster.
 //!
 //! A user can type a kind, a plural, a singular or a short name in upper or lower case. A version
@@ -91,8 +91,9 @@ impl ChosenKind {
 }
 
 impl ApiClient {
-    /// Returns the style of a table. A table of `-o wide` has no maximum width. Output without a
-    /// maximum width shows complete kinds, so discovery is not read for it.
+    /// Returns the style of a table. A table of `-o wide`, or in a pipe or a file, has no maximum
+    /// width. Only a table with a maximum width shows the short names of kinds, so discovery is
+    /// read only for such a table.
     pub(crate) async fn table_style(&self, format: Format, paint: Paint) -> TextStyle {
         let screen = terminal_width().filter(|_| format == Format::Table);
         let served = match screen {

@@ -1,4 +1,5 @@
-//! Sends requests to the cluster: the connection, its kinds and rule sets, and the problems of answers.
+//! Connects to the cluster and sends requests. Finds the kinds and the rule sets of the cluster,
+//! and defines the errors that commands report.
 
 pub(crate) mod api_client;
 pub(crate) mod connect;

@@ -6,7 +6,7 @@ use ifo_client::error_text::{chain, one_line};
 use kube::config::KubeconfigError;
 use std::time::Duration;
 
-/// Address of the repository. Callers append a path for links and for `kubectl apply -k`.
+/// Address of the repository. Messages append the path of a page.
 pub(crate) const HOME: &str = "https://github.com/kubevirt/ifo/";
 
 /// The end of the message that no rule set is installed.
@@ -16,11 +16,11 @@ pub(crate) const INSTALL_HINT: &str = "; to install all rule sets of this releas
 /// The reason why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
-    /// There is no kubeconfig, or it is invalid. Or a setting of a proxy is invalid.
+    /// The kubeconfig is missing or invalid, or the address of a proxy is invalid.
     #[error("{0}; see --kubeconfig, --context, KUBECONFIG and HTTPS_PROXY")]
     Config(String),
-    /// The kube-apiserver does not answer, or its certificate cannot be verified. Contains its address
-    /// and the error.
+    /// The kube-apiserver does not answer, or its certificate cannot be verified. Contains the
+    /// address of the kube-apiserver and the error.
     #[error("cannot reach the cluster at {0}; check --context and the network")]
     Unreachable(String),
     /// The cluster has not answered within `--request-timeout`.
@@ -34,10 +34,7 @@ pub(crate) enum Problem {
     /// RBAC does not allow the request (403). Contains the message of the server, which names the
     /// user, the resource and the namespace.
     #[error("{message}{}", grant_advice(.message))]
-    Forbidden {
-        /// The message.
-        message: String,
-    },
+    Forbidden { message: String },
     /// The cluster serves operations neither with the API of `ifo-apiserver` nor as custom
     /// resources.
     #[error(
@@ -73,8 +70,8 @@ pub(crate) enum Problem {
     Other(String),
 }
 
-/// Returns the advice for a user who may not read operations. The ClusterRole is installed with the
-/// server.
+/// Returns the advice for a user who may not read operations. The advice names a ClusterRole that
+/// is installed with the server. For other refusals, the advice is empty.
 fn grant_advice(refusal: &str) -> &'static str {
     if refusal.starts_with("inflightoperations.live.ifo.kubevirt.io") {
         "; an administrator can bind the ClusterRole ifo-view, for all namespaces or for the one of -n"

@@ -11,8 +11,9 @@ use ifo_client::list::list_path;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-/// The type of the condition that states why the target of a rule set (the resource that the rule
-/// set watches) is invalid. The condition `Ready` only states that the target is invalid.
+/// The type of the condition that states why the target of a rule set is invalid. The target is the
+/// resource that the rule set watches. The condition `Ready` only states that the target is
+/// invalid.
 const INVALID_TARGET: &str = "InvalidTarget";
 
 /// All rule sets of the cluster, with the fields that the checks of filters and of `wait` use.
@@ -68,11 +69,16 @@ impl RuleSets {
         })
     }
 
-    /// Returns a message about those of `values` for which no rule set can detect operations. If
-    /// there is none, it is about those for which no rule set can detect operations that the other
-    /// flags of `filters` select, too. Each value needs a rule set: with `-k vm,pod`, a
-    /// rule set for virtual machines is not enough. If there is no such value, the message is about
-    /// a label that no operation can have.
+    /// Returns a message if no rule set can detect some of the operations that the user asks for.
+    /// The message is about the first of these cases that applies:
+    ///
+    /// 1. Some of `values` select only operations that no rule set can detect.
+    /// 2. For some of `values`, no rule set can detect operations that the other flags of `filters`
+    ///    also select.
+    /// 3. The label selector has a label that no operation can have.
+    ///
+    /// Each value needs a rule set: with `-k vm,pod`, a rule set for virtual machines is not
+    /// enough.
     pub(crate) fn undetectable(
         &self,
         filters: &Filters,
@@ -171,7 +177,8 @@ impl ListedRuleSet {
         self.has_unusable_target(&[ruleset::GROUP_NOT_SERVED, ruleset::NOT_SERVED])
     }
 
-    /// Returns true if the server cannot watch the target for one of `reasons`.
+    /// Returns true if the status states that the server cannot watch the target, and states one of
+    /// `reasons`.
     fn has_unusable_target(&self, reasons: &[&str]) -> bool {
         let types = [ruleset::NOT_INSTALLED, INVALID_TARGET];
         let conditions = self.status.conditions.iter();

@@ -29,8 +29,8 @@ pub(crate) async fn read(
     Ok(events)
 }
 
-/// Returns true if the Event is about the subject. Files contain all Events of the namespace, and an
-/// earlier object can have had the same name.
+/// Returns true if the Event is about the subject. The field selector is not enough: it has no
+/// effect on files, and it also selects Events of an earlier object with the same name.
 fn is_about(event: &Event, subject: &SubjectReference) -> bool {
     let object = &event.involved_object;
     object.kind.as_deref() == Some(&*subject.kind)
@@ -59,7 +59,7 @@ pub(crate) fn reporter(event: &Event) -> Option<&String> {
     source.or(event.reporting_component.as_ref())
 }
 
-/// Formats Events as a table. The age is followed by the number of occurrences.
+/// Formats Events as a table. If an Event occurred several times, the number follows the age.
 pub(super) fn table(events: &[Event], now: Timestamp) -> TerminalText {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     let row = |event: &Event| {

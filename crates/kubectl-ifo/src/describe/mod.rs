@@ -97,7 +97,7 @@ pub(super) async fn run(args: &DescribeArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What must be read to describe an operation.
+/// The facts of a description that are not in the operation itself.
 #[derive(Clone, Debug)]
 pub(crate) struct DescribedFacts {
     /// The rule that detects the operation, or a text with the reason why no rule is shown.
@@ -107,7 +107,7 @@ pub(crate) struct DescribedFacts {
 }
 
 impl DescribedFacts {
-    /// Returns the facts of an operation that are still being read.
+    /// Returns placeholders for facts that are still being read.
     pub(crate) fn unread() -> Self {
         Self {
             rule: json!(not_shown("being read")),
@@ -135,23 +135,23 @@ fn not_shown(why: &str) -> String {
     format!("<not shown: {why}>")
 }
 
-/// Reads a rule set.
+/// Reads the rule set `name` as JSON.
 pub(crate) async fn get_rule_set(server: &ApiClient, name: &str) -> Result<Value, Problem> {
     let list = list_path(GROUP, ruleset::PLURAL, None);
     server.get(&format!("{list}/{}", escape(name))).await
 }
 
-/// Returns the rule for `operation`, with the variables that it uses, the target of the rule set and
-/// the reason why the rule set is not ready. If the rule set has no such rule, returns an error
-/// message.
+/// Returns the rule for `operation`, with the variables that the rule uses and the target of the
+/// rule set. If the rule set is not ready, the reason is added. If the rule set has no such rule,
+/// returns an error message.
 fn rule_for(rule_set: &Value, operation: &str) -> Result<Value, String> {
     let items = |pointer: &str| rule_set.pointer(pointer).and_then(Value::as_array);
     let mut rules = items("/spec/rules").into_iter().flatten();
     let rule = rules.find(|rule| rule["operation"] == operation);
     let rule = rule.ok_or_else(|| format!("the rule set has no rule for {operation} any more"))?;
     let mut rule = rule.clone();
-    // A variable can use only earlier variables. So the loop visits a variable after all expressions
-    // that can use this variable.
+    // A variable can use only earlier variables. The loop goes backwards, so it visits a variable
+    // after all expressions that can use this variable.
     let mut variables = json!({});
     for variable in items("/spec/variables").into_iter().flatten().rev() {
         let name = variable["name"].as_str().unwrap_or_default();
@@ -170,9 +170,8 @@ fn rule_for(rule_set: &Value, operation: &str) -> Result<Value, String> {
 }
 
 /// Returns the operations that an argument names, the worst first. The argument is the name of an
-/// operation, or the subject of operations. If the server no longer serves such an operation, returns
-/// the newest record of an operation that has ended. `operations` are the operations that the server
-/// serves.
+/// operation, or the subject of operations. `operations` are the operations that the server serves.
+/// If none of them matches, returns the newest matching record of a completed operation.
 async fn find(
     argument: &str,
     source: &OperationSource,
@@ -204,7 +203,7 @@ async fn find(
     };
     let records = records(source, &selector).await;
     let unread = match &records {
-        // Some files have no records.
+        // The files of `--from` can lack records.
         Ok(_) | Err(Problem::NotFound(_)) => String::new(),
         Err(problem) => format!("; records cannot be read: {problem}"),
     };

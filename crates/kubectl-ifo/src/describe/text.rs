@@ -1,6 +1,7 @@
-//! Formats descriptions of operations as text. A description begins with what a person asks first:
-//! the state, the message, and since when. As `kubectl describe` does with custom resources, the text
-//! has all fields of the object. The rule, related operations, Events, labels and the UID follow.
+//! Formats descriptions of operations as text. A description begins with the facts that a person
+//! asks for first: the state, the message and the start. Then all fields of the object follow, as
+//! in the output of `kubectl describe` for custom resources. The rule, related operations, Events,
+//! labels and the UID follow.
 
 use super::{DescribedFacts, events, not_shown};
 use crate::operations::operation::{InFlightOperation, OperationFacts as _, seconds_text};
@@ -26,7 +27,7 @@ const RELATED_COLUMNS: &[OperationColumn] = &[Subject, Operation, State, Age, Na
 /// Largest number of rows of a table. If there are more, a line shows how many rows are left out.
 const MAX_ROWS: usize = 50;
 
-/// Describes an operation. `all` are the operations that can be related.
+/// Describes an operation. `all` are the operations in which related operations are searched.
 pub(crate) fn describe<'a>(
     operation: &'a InFlightOperation,
     facts: &DescribedFacts,
@@ -83,7 +84,7 @@ pub(crate) fn describe<'a>(
     described
 }
 
-/// Adds the fields of an object as YAML below a title. A text is on the line of the title.
+/// Adds the fields of an object as YAML below a title. A string is on the line of the title.
 fn fields(text: &mut TerminalText, name: &str, value: &Value) {
     match value {
         Value::Null => {}
@@ -91,14 +92,14 @@ fn fields(text: &mut TerminalText, name: &str, value: &Value) {
         value => {
             let mut all = Map::new();
             all.insert(name.to_owned(), value.clone());
-            // An object always has a YAML document.
+            // JSON values can always be encoded as YAML, so there is no error to report.
             *text += encode_document(&all, Format::Yaml).unwrap_or_default();
         }
     }
 }
 
-/// Adds a line with a title and a value. An empty value adds no line. If the value has several lines,
-/// the further lines are aligned with the first one.
+/// Adds a line with a title and a value. An empty value adds no line. If the value has several
+/// lines, the further lines are aligned with the first one.
 fn line(text: &mut TerminalText, name: &str, value: &str) {
     let mut title = pad(&format!("{name}:"), TITLE_WIDTH - 1);
     for part in value.lines() {
@@ -108,7 +109,8 @@ fn line(text: &mut TerminalText, name: &str, value: &str) {
     }
 }
 
-/// Adds a section with a table below a title. If the table is an error, the section has its reason.
+/// Adds a section with a table below a title. If `table` is an error, the section shows why there
+/// is no table.
 fn section(text: &mut TerminalText, name: &str, table: Result<TerminalText, &str>) {
     let lines = match table {
         Ok(table) => table.split_lines(),
@@ -127,8 +129,12 @@ fn section(text: &mut TerminalText, name: &str, table: Result<TerminalText, &str
     }
 }
 
-/// Returns the operations that are related to `operation`, the worst first: those of the same subject,
-/// of its owners, of objects that it owns, and of the same piece of work.
+/// Returns the operations that are related to `operation`, the worst first. A related operation
+/// belongs to the same piece of work, or its subject is one of these:
+///
+/// - the subject of `operation`
+/// - an owner of this subject
+/// - an object that this subject owns
 pub(super) fn related<'a>(
     operation: &InFlightOperation,
     all: impl IntoIterator<Item = &'a InFlightOperation>,

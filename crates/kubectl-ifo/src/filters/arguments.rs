@@ -9,8 +9,9 @@ use clap::builder::BoolishValueParser;
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 use std::ffi::OsString;
 
-/// Returns true if `argument` is a flag whose value is the next argument, such as `--namespace`, `-n`
-/// or `-wn`. In `--namespace=a`, `-n=a`, `-na` and `-w=yes`, the value is not in the next argument.
+/// Returns true if `argument` is a flag whose value is the next argument, such as `--namespace`,
+/// `-n` or `-wn`. In `--namespace=a`, `-n=a`, `-na` and `-w=yes`, the value is not in the next
+/// argument.
 fn awaits_value(flags: &[Arg], argument: &str) -> bool {
     let with_value = || flags.iter().filter(|it| it.get_action().takes_values());
     if let Some(long) = argument.strip_prefix("--") {

@@ -1,7 +1,7 @@
 //! Defines the filter flags that most commands share, such as `--kind`. Decides which operations
 //! the flags select. An operation is something that happens to an object, such as a migration. The
-//! module [`filter_check`](crate::filters::filter_check) checks whether the values of the flags exist in the
-//! cluster.
+//! module [`filter_check`](crate::filters::filter_check) checks whether the values of the flags
+//! exist in the cluster.
 
 use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovered_kinds::ChosenKind;
@@ -99,8 +99,9 @@ impl fmt::Display for FilterValue<'_> {
 }
 
 impl Filters {
-    /// Returns the filters for operations in any phase, in a namespace or in all namespaces. As in
-    /// kubectl, `-A` selects all namespaces.
+    /// Returns the filters for operations in any phase. This is for commands that always show all
+    /// phases. In these commands, `-A` (`--all-phases`) has the meaning that it has in kubectl: all
+    /// namespaces. So with `-A`, `namespace` has no effect.
     pub(crate) fn in_any_phase(&self, namespace: Option<&String>) -> Self {
         Self {
             all_phases: true,
@@ -178,9 +179,10 @@ impl Filters {
         self.flags().is_empty()
     }
 
-    /// Returns the field selector of a list, such as `status.nodes=worker-3`. The selector contains
-    /// the phase without `--all-phases`, and the node and the state if the filters select exactly
-    /// one. A field selector cannot contain alternatives.
+    /// Returns the field selector of a list, such as `status.nodes=worker-3`. Without
+    /// `--all-phases`, the selector contains the phase. If the filters select exactly one node, the
+    /// selector contains the node. The same holds for the state. Several nodes or states are left
+    /// out, because a field selector cannot contain alternatives.
     pub(crate) fn list_selector(&self) -> String {
         let active = (!self.all_phases).then(|| "status.phase=Active".to_owned());
         let state = match self.states.as_slice() {
@@ -192,9 +194,9 @@ impl Filters {
         parts.join(",")
     }
 
-    /// Returns the field selector of a watch. The selector contains the node if the filters select
-    /// exactly one. It contains neither the phase nor the state, because both change while an
-    /// operation is watched.
+    /// Returns the field selector of a watch. If the filters select exactly one node, the selector
+    /// contains the node. The selector contains neither the phase nor the state, because both
+    /// change while an operation is watched.
     pub(crate) fn watch_selector(&self) -> String {
         match self.node.as_slice() {
             [node] => format!("status.nodes={node}"),
@@ -202,10 +204,10 @@ impl Filters {
         }
     }
 
-    /// Returns the label selector for the request of `OperationSource::probe`. With this request,
-    /// the plugin asks `ifo-apiserver` whether its lists of operations are complete. For the
-    /// answer, `ifo-apiserver` considers only the rule sets that can detect operations with labels
-    /// that the selector matches.
+    /// Returns the label selector with which the plugin asks `ifo-apiserver` whether its lists of
+    /// operations are complete. `OperationSource::probe` and `wait` send this selector. For the
+    /// answer, `ifo-apiserver` considers only rule sets that can detect operations with matching
+    /// labels.
     ///
     /// The selector contains `--selector`, and the components and operations of the filters. If a
     /// component cannot be the value of a label, the selector contains no components. The same
@@ -258,7 +260,7 @@ impl Filters {
         self.states.is_empty() || self.states.contains(&operation.status.state)
     }
 
-    /// Returns true if the filters select `operation`, its phase and its state.
+    /// Returns true if the filters select `operation`, including its phase and its state.
     pub(crate) fn shows(&self, operation: &InFlightOperation) -> bool {
         (operation.is_active() || self.all_phases)
             && self.has_state(operation)

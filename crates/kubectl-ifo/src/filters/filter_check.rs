@@ -32,7 +32,7 @@ use crate::operations::operation_source::{OperationSource, escape};
 use crate::output::print::complain;
 use ifo_cel::nearest_value;
 
-/// The doubts about the values of the filters that are no errors.
+/// The problems with the values of the filters that are not errors.
 #[derive(Debug, Default)]
 pub(crate) struct FilterDoubts {
     /// The warning that no rule set can detect operations that match the filters.
@@ -49,8 +49,8 @@ impl FilterDoubts {
 }
 
 /// Checks the values of `filters`. If a value does not exist, returns an error for the first such
-/// value. Otherwise, returns the doubts: values that could not be checked, and values that no rule
-/// set can detect. `listed` are the operations that the command has already read.
+/// value. Otherwise, returns the values that could not be checked, and the warning that no rule set
+/// can detect matching operations. `listed` are the operations that the command has already read.
 pub(crate) async fn check(
     filters: &Filters,
     source: &OperationSource,
@@ -95,7 +95,8 @@ pub(crate) async fn check_and_warn(
     Ok(())
 }
 
-/// Returns an error if the value does not exist. If this cannot be found out, returns the reason.
+/// Returns an error if the value does not exist. If the value cannot be checked, returns the
+/// reason.
 async fn check_value(
     value: FilterValue<'_>,
     source: &OperationSource,
@@ -120,8 +121,9 @@ async fn check_value(
     }
 }
 
-/// Returns true if the cluster has this node or namespace. A user who may list the operations in all
-/// namespaces may perhaps not read a namespace. Then returns why this is unknown.
+/// Returns true if the cluster has this node or namespace. If this cannot be found out, returns an
+/// error with the reason. For example, RBAC can allow the user to list operations, but not to read
+/// a namespace.
 async fn find_object(source: &OperationSource, plural: &str, name: &str) -> Result<bool, String> {
     let path = format!("/api/v1/{plural}/{}", escape(name));
     match source.server.answer(&path).await {

@@ -1,6 +1,6 @@
-//! Parses and evaluates label selectors. The server evaluates the selector of a request itself, but
-//! not for objects from files (`--from`), and not for the labels of completed operations. The
-//! comparisons `>` and `<` are not supported.
+//! Parses and evaluates label selectors. The server evaluates the selector of a request. The plugin
+//! evaluates the selector for objects from files (`--from`), and for the records that `history`
+//! requests without a selector. The comparisons `>` and `<` are not supported.
 
 use ifo_api::labels::{is_key, is_value};
 use ifo_api::metadata::Labels;
@@ -19,9 +19,9 @@ pub(crate) struct LabelSelector {
 #[derive(Clone, Debug)]
 struct Requirement {
     key: String,
-    /// The values of which the label must have one. None if the label must only exist.
+    /// The label matches if its value is one of these. If None, any value matches.
     values: Option<BTreeSet<String>>,
-    /// True for `!a`, `!=` and `notin`.
+    /// True for `!a`, `!=` and `notin`: the label must not exist, or must not match.
     is_negated: bool,
 }
 

@@ -92,8 +92,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     let format = args.format.format.or(from_filters).unwrap_or_default();
     let server = args.connect.open().await?;
     filters.resolve(&server).await;
-    // Reads all operations in flight in the namespace, even if the other filters exclude them. A
-    // piece of work with a member in flight is not over, so the table leaves out the piece.
+    // Reads all operations in flight in the namespace, even if the other filters exclude them. The
+    // table leaves out a piece of work with an operation in flight, because the piece is not over.
     let in_flight = Filters::default().with_namespace(filters.namespace.as_ref());
     let (source, in_flight) = OperationSource::open(server, in_flight).await?;
     let mut operations = completed_operations(&source).await?;
@@ -103,7 +103,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         .min();
     operations.retain(|it| filters.matches(it));
     filter_check::check_and_warn(&filters, &source, &operations).await?;
-    // If no rule set is installed, `filter_check` cannot find a misspelt component or operation.
+    // If no rule set is installed, `filter_check` accepts any component and operation. The note
+    // then explains why the result is empty.
     if operations.is_empty() {
         print_incomplete(source.incomplete().as_ref());
     }
@@ -119,7 +120,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     if format.is_table() {
         let mut pieces = ended_pieces(&operations, &in_flight);
         pieces.retain(|it| allows(&it.line));
-        // Of completed operations, those that ended last come first.
+        // For completed operations, this order begins with the newest end.
         SortBy::NEED.sort(&mut pieces);
         let rows = pieces.into_iter().flat_map(|it| it.rows(args.work.expand));
         let rows: Vec<Row> = rows.collect();
@@ -139,7 +140,7 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     print_error_line(&match oldest_end {
         None => "There are no records yet.".to_owned(),
         Some(oldest) => {
-            // The user wants to see more than the records contain.
+            // The time of `--since` begins before the oldest record.
             let only = if is_recent(oldest) { " only" } else { "" };
             format!("Records reach back{only} to {oldest:.0}.")
         }
@@ -157,8 +158,9 @@ fn ended_pieces(
     ended.map(|members| PieceOfWork::new(&members)).collect()
 }
 
-/// Reads all completed operations in the namespaces of `source`. Records or custom resources are
-/// enough: persistence mode can be off, and the user may perhaps not read both.
+/// Reads the records in the namespaces of `source`, and the custom resources of completed
+/// operations. If the cluster serves records, custom resources are optional: persistence mode can
+/// be off, or the user may not read them. If records cannot be read, custom resources are enough.
 async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOperation>, Problem> {
     let records = records(source, "").await;
     let path = list_path(Served::Crs.group(), live::PLURAL, None);

@@ -1,6 +1,6 @@
-//! Asks the kube-apiserver what a drain of a node would do: lists the Pods of the node, and requests
-//! the eviction of each Pod as a dry run. A dry run changes nothing. The kube-apiserver checks the
-//! rights, the disruption budgets and the admission webhooks as for a real eviction.
+//! Asks the kube-apiserver what a drain of a node would do. Lists the Pods of the node, and
+//! requests the eviction of each Pod as a dry run. A dry run changes nothing. The kube-apiserver
+//! checks the rights, the disruption budgets and the admission webhooks as for a real eviction.
 //!
 //! `kubectl drain` evicts neither mirror Pods nor DaemonSet Pods, so no eviction of these Pods is
 //! requested. If a Pod runs a virtual machine, a webhook of KubeVirt answers. If KubeVirt would
@@ -22,12 +22,14 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 /// The kind that controls the Pod of a virtual machine of KubeVirt.
 const MACHINE: &str = "VirtualMachineInstance";
 
-/// Label of the target Pod of a migration, also after the migration. Its value is the UID of the
-/// migration, which is the `instance` of the operation on the virtual machine.
+/// Label of the target Pod of a migration. The Pod keeps the label after the migration. The value
+/// is the UID of the migration. The field `status.instance` of the operation on the virtual machine
+/// contains the same UID.
 const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
 
-/// Part of the message with which KubeVirt refuses an eviction because it moves the virtual machine
-/// to another node. With the eviction strategy `External`, another controller moves it.
+/// Part of the message with which KubeVirt refuses an eviction because KubeVirt moves the virtual
+/// machine to another node. With the eviction strategy `External`, another controller moves the
+/// virtual machine.
 const EVACUATION: &str = "triggered evacuation of VMI";
 
 /// Beginning of the message with which the kube-apiserver forwards the refusal of a webhook.
@@ -69,7 +71,8 @@ pub(super) struct AffectedPod {
     pub(super) namespace: String,
     pub(super) name: String,
     pub(super) effect: DrainEffect,
-    /// The refusal of the kube-apiserver, if the Pod stays. The reason, if the effect is unknown.
+    /// If the Pod stays, the refusal of the kube-apiserver. If the effect is unknown, the reason.
+    /// Otherwise empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(super) message: String,
 }
@@ -88,9 +91,9 @@ impl AffectedPod {
     }
 }
 
-/// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and requests
-/// their evictions. Returns the Pods that a drain evicts or tries to evict. `operations` are the
-/// operations on the node.
+/// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and
+/// requests their evictions. Returns the Pods that a drain evicts or tries to evict. `operations`
+/// are the operations on the node.
 pub(super) async fn affected_pods(
     server: &ApiClient,
     node: &str,
@@ -126,8 +129,8 @@ fn controller(pod: &Pod) -> Option<&str> {
     controller.map(|it| it.kind.as_str())
 }
 
-/// Returns true if a drain interrupts the Pod. A drain only deletes the object of a Pod that has
-/// ended.
+/// Returns true if a drain interrupts the Pod. A Pod that has ended is not interrupted: a drain
+/// only deletes its object.
 fn is_evicted(pod: &Pod) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let is_mirror = annotations.is_some_and(|it| it.contains_key(MIRROR_ANNOTATION));
@@ -136,8 +139,8 @@ fn is_evicted(pod: &Pod) -> bool {
     !is_mirror && !has_ended && controller(pod) != Some("DaemonSet")
 }
 
-/// Returns the effect of an eviction that the kube-apiserver allows. KubeVirt allows the eviction of
-/// the target Pod of a migration, because the virtual machine still runs on another node.
+/// Returns the effect of an eviction that the kube-apiserver allows. KubeVirt allows the eviction
+/// of the target Pod of a migration, because the virtual machine still runs on another node.
 fn effect(pod: &Pod, operations: &[InFlightOperation]) -> DrainEffect {
     if controller(pod) != Some(MACHINE) {
         return DrainEffect::Evicted;
@@ -152,8 +155,9 @@ fn effect(pod: &Pod, operations: &[InFlightOperation]) -> DrainEffect {
     }
 }
 
-/// Requests a dry run of an eviction. Returns its effect with the refusal of the kube-apiserver. If it
-/// is allowed, the effect is `allowed`. Returns None if the Pod is gone.
+/// Requests the eviction of a Pod as a dry run. Returns the effect, and the message of
+/// [`AffectedPod`]. If the kube-apiserver allows the eviction, the effect is `allowed`. Returns
+/// None if the Pod is gone.
 async fn request_eviction(
     server: &ApiClient,
     namespace: &str,
@@ -181,8 +185,8 @@ async fn request_eviction(
     })
 }
 
-/// Returns true if a drain would get this answer, too. False if the answer only says that the request
-/// was not processed, for example because a right is missing.
+/// Returns true if the kube-apiserver would also refuse the eviction of a real drain. Returns false
+/// if the error only concerns this request, for example because the user lacks a right.
 fn is_refusal(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|it| &it.causes);
     let message = &status.message;

@@ -1,8 +1,9 @@
-//! `kubectl ifo impact NODE`: shows whether a drain of a node is safe, the operations in flight on
-//! the node, the Pods that a drain would interrupt, and those whose eviction is refused.
+//! `kubectl ifo impact NODE`: shows whether a drain of a node is safe. Also shows the operations in
+//! flight on the node, the Pods that a drain would interrupt, and the Pods that would block a
+//! drain.
 //!
-//! If a part of the answer cannot be read, the command names this part as missing, and shows the
-//! other parts.
+//! If the operations or the Pods cannot be read, the command reports them as missing, and shows the
+//! other part.
 
 mod evictions;
 
@@ -97,7 +98,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     let known = listed.as_deref().unwrap_or_default();
     let pods = affected_pods(&server, &args.node, namespace, known).await;
     if let (Err(problem), Err(_)) = (&listed, &pods) {
-        // There is no answer.
+        // Neither the operations nor the Pods could be read.
         return Err(problem.clone());
     }
     missing.extend(listed.as_ref().err().map(|it| format!("operations: {it}")));
@@ -159,9 +160,9 @@ fn reasons(node: &str, operations: &[InFlightOperation], pods: &[AffectedPod]) -
     against.chain(pods).collect()
 }
 
-/// Returns true if the operation is a reason against a drain of the node. This is true for each
-/// operation that is not `Progressing`, with one exception: a node that a person has cordoned is
-/// `Held`. To cordon a node is the first step of a drain.
+/// Returns true if the operation is a reason against a drain of the node. Each operation that is
+/// not `Progressing` is such a reason, except a `Held` operation on the node itself. A cordoned
+/// node has such an operation, and a drain begins with cordoning the node.
 fn counts_against_a_drain(operation: &InFlightOperation, node: &str) -> bool {
     let (subject, state) = (&operation.spec.subject, operation.status.state);
     let is_own_hold = state == State::Held
@@ -201,7 +202,8 @@ async fn check_operations(
 ) -> Result<Option<String>, Problem> {
     let is_partial = source.namespaces.is_some() && filters.namespace.is_none();
     let partial = is_partial.then_some("you may not list operations in all namespaces");
-    // Here, operations that are hidden from the user count as missing: one of them can be on the node.
+    // Unlike in other commands, operations that are hidden from the user count as missing, because
+    // one of them can be on the node.
     let reason = source.completeness.as_ref().err().map(ToString::to_string);
     let reason = reason.or(partial.map(str::to_owned));
     let doubts = filter_check::check(filters, source, listed).await?;

@@ -1,5 +1,5 @@
-//! `kubectl ifo list --watch`: prints a row or a document each time an operation changes, as kubectl
-//! does. Operations of one piece of work have rows of their own.
+//! `kubectl ifo list --watch`: prints a row or a document each time an operation changes, as
+//! kubectl does. Each operation has its own row, even if operations belong to one piece of work.
 
 use super::objects;
 use crate::clock;
@@ -43,8 +43,8 @@ pub(super) async fn watch(
     loop {
         let changed = match follower.next().await? {
             OperationChange::Applied(operation) => *operation,
-            // The operation was deleted while it was active. So this watch has not received its
-            // outcome. All other fields keep their last known values.
+            // The operation was deleted while it was active, so its outcome is unknown. The row
+            // shows the state `Ended`. All other fields keep their last known values.
             OperationChange::Deleted(mut operation) if operation.is_active() => {
                 operation.status.phase = Phase::Completed;
                 operation.status.state = State::Ended;

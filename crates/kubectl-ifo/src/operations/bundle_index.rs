@@ -67,9 +67,9 @@ pub(crate) enum PartResult {
 }
 
 impl BundleIndex {
-    /// Returns the part with the operations that commands show: the operations of `ifo-apiserver`. If
-    /// the cluster did not serve them, these are the custom resources. If the operations were not
-    /// read, returns the result of reading them.
+    /// Returns the part with the operations that commands show. This is the part of the live API.
+    /// If the cluster did not serve the live API, it is the part of the custom resources. If
+    /// neither part was read, returns the reason as an error.
     pub(crate) fn operations(&self) -> Result<&BundlePart, PartResult> {
         let file = format!("/{}.json", live::PLURAL);
         let parts = self.parts.iter().filter(|it| it.path.ends_with(&file));

@@ -1,9 +1,9 @@
 //! An operation is something that happens to an object, such as a migration. All commands handle an
-//! operation as [`InFlightOperation`], the type of the API. This module has what commands read from
-//! an operation besides its fields: texts, times and identities.
+//! operation as [`InFlightOperation`], the type of the API. This module derives facts from the
+//! fields of an operation: texts, times and identities.
 //!
-//! In a cluster, there are live objects of this kind, custom resources that persistence mode writes,
-//! and records of completed operations. `operation_source` decodes all of them.
+//! A cluster can serve an operation as a live object, as a custom resource that persistence mode
+//! writes, and as a record of a completed operation. `operation_source` decodes all three.
 
 pub(crate) use ifo_api::live::InFlightOperation;
 
@@ -25,7 +25,7 @@ pub(crate) type OperationKey = (Text, Text);
 /// The identity of a piece of work: the component and the key (`spec.work`) of its operations.
 pub(crate) type WorkKey<'a> = (&'a str, &'a str);
 
-/// What commands read from an operation besides its fields.
+/// Facts that are derived from the fields of an operation.
 pub(crate) trait OperationFacts {
     /// Returns the operation.
     fn operation(&self) -> &InFlightOperation;
@@ -36,8 +36,8 @@ pub(crate) trait OperationFacts {
         (metadata.namespace.clone(), metadata.name.clone())
     }
 
-    /// Returns the identity of the piece of work that the operation belongs to. None if the operation
-    /// has no key. A key that ends with `/` has another meaning (see `work_groups`).
+    /// Returns the identity of the piece of work that the operation belongs to. None if the
+    /// operation has no key. A key that ends with `/` has another meaning (see `work_groups`).
     fn work_key(&self) -> Option<WorkKey<'_>> {
         let spec = &self.operation().spec;
         let work = spec.work.as_deref().filter(|it| !it.is_empty())?;
@@ -70,8 +70,8 @@ pub(crate) trait OperationFacts {
         (self.started().as_second() - queued).try_into().ok()
     }
 
-    /// Returns the duration of a completed operation in seconds. None if the operation is in flight,
-    /// or if its duration is unknown.
+    /// Returns the duration of a completed operation in seconds. None if the operation is in
+    /// flight, or if its duration is unknown.
     fn duration(&self) -> Option<u64> {
         let computed = || {
             let seconds = self.completed()?.as_second() - self.started().as_second();
@@ -157,8 +157,8 @@ pub(crate) trait OperationFacts {
         }
     }
 
-    /// Returns the rank by which operations need attention. The worst operations have the rank 0. The
-    /// page of `ui` has the same ranks (`attentionRank` in `ui/model.js`).
+    /// Returns the rank by which operations need attention. The worst operations have the rank 0.
+    /// The page of `ui` has the same ranks (`attentionRank` in `ui/model.js`).
     fn attention(&self) -> u8 {
         match self.operation().status.state {
             _ if !self.is_active() => 5,
@@ -204,8 +204,8 @@ pub(crate) trait OperationFacts {
         }
     }
 
-    /// Formats the time until the estimated completion: `about 2m left`. Returns an empty text if the
-    /// operation has completed, or if the estimated time is past or unknown.
+    /// Formats the time until the estimated completion: `about 2m left`. Returns an empty text if
+    /// the operation has completed, or if the estimated time is past or unknown.
     fn time_left(&self, now: Timestamp) -> String {
         let estimated = self.operation().status.estimated_completion;
         let future = estimated.filter(|at| self.is_active() && at.0 > now);
@@ -233,8 +233,8 @@ pub(crate) fn seconds_text(seconds: u64) -> String {
     duration::human(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
-/// Returns the name of an InFlightOperation or of a record from a command-line argument. None if the
-/// argument names an object of another kind.
+/// Returns the name of an InFlightOperation or of a record from a command-line argument. None if
+/// the argument names an object of another kind.
 ///
 /// The argument is `NAME`, or `RESOURCE/NAME` as `-o name` prints it. `RESOURCE` can also be the
 /// kind, or one of the short names `ifo`, `ifos` and `opr`. A record has the name of its operation.

@@ -147,15 +147,16 @@ impl OperationSource {
         Ok((source, listed?))
     }
 
-    /// Returns the reason to show why operations may be missing from the list. None if no reason is
-    /// known, or if only those can be missing that the user may not see.
+    /// Returns the reason why operations may be missing from the list. The output shows this
+    /// reason. None if no reason is known, or if only operations can be missing that the user may
+    /// not see.
     pub(crate) fn incomplete(&self) -> Option<Incomplete> {
         shown_reason(self.completeness.clone())
     }
 
-    /// Asks the server why its lists may be incomplete at this time. The result says nothing about
-    /// an earlier list, so [`Self::completeness`] does not change: operations that were missing
-    /// then are still missing from that list.
+    /// Asks the server why its lists may be incomplete at this time. [`Self::completeness`] does
+    /// not change, because it describes an earlier list. Operations that were missing then are
+    /// still missing from that list.
     ///
     /// To get this answer, the plugin lists at most one operation. The request contains the labels,
     /// components and operation names of the filters. The server considers only rule sets that can
@@ -184,8 +185,8 @@ impl OperationSource {
     }
 
     /// Lists the operations. If the user may not list the operations of all namespaces, lists them
-    /// in the namespaces that the user may read, and sets `namespaces` to these. Returns `NotFound`
-    /// if the cluster does not serve the API, even if RBAC refuses the request.
+    /// in the namespaces that the user may read. `namespaces` then has these namespaces. Returns
+    /// `NotFound` if the cluster does not serve the API, even if RBAC refuses the request.
     async fn list_readable(&mut self) -> Result<Vec<InFlightOperation>, Problem> {
         let mut listed = self.list_in(self.requested_namespaces()[0]).await;
         if let Err(refused @ Problem::Forbidden { .. }) = &listed {
@@ -201,8 +202,8 @@ impl OperationSource {
         Ok(operations)
     }
 
-    /// Lists the operations with one request for each namespace. `refused` is the answer to the request
-    /// for all namespaces.
+    /// Lists the operations with one request for each namespace. `refused` is the answer to the
+    /// request for all namespaces.
     async fn list_one_by_one(&mut self, refused: Problem) -> Result<OperationList, Problem> {
         let all = namespaces(&self.server).await;
         let lists = futures::stream::iter(&all).map(|namespace| self.list_in(Some(namespace)));
@@ -213,7 +214,8 @@ impl OperationSource {
             if !matches!(listed, Err(Problem::Forbidden { .. })) {
                 let (more, of_list) = listed?;
                 operations.extend(more);
-                // Another reason is more important, because the user can act on it.
+                // The user can act on every reason except `Filtered`, so another reason replaces
+                // `Filtered`.
                 completeness = match completeness {
                     Err(Incomplete::Filtered) => of_list.and(completeness),
                     _ => completeness.and(of_list),
@@ -245,8 +247,8 @@ impl OperationSource {
         Ok((shown, self.stated(completeness)))
     }
 
-    /// Returns the completeness of an answer. A cluster does not state it for custom resources, so no
-    /// reason is known why some may be missing.
+    /// Returns the completeness of an answer. A cluster never states whether a list of custom
+    /// resources is complete. So the missing statement counts as `Ok` for such a list.
     fn stated(&self, completeness: ListCompleteness) -> ListCompleteness {
         let is_of_cluster = self.server.from_files.is_none();
         let never_states = self.served == Served::Crs && is_of_cluster;
@@ -270,7 +272,8 @@ impl OperationSource {
     }
 }
 
-/// Returns the reason, except that operations are hidden from this user.
+/// Returns the reason why operations may be missing. None for the reason `Filtered`: operations are
+/// hidden from this user.
 fn shown_reason(completeness: ListCompleteness) -> Option<Incomplete> {
     let reason = completeness.err();
     reason.filter(|why| *why != Incomplete::Filtered)

@@ -42,7 +42,7 @@ fn state_style(state: State) -> Style {
         State::Held => AnsiColor::Magenta.on_default(),
         State::Progressing => AnsiColor::Cyan.on_default(),
         State::Succeeded => AnsiColor::Green.on_default(),
-        // Custom resources of the Go operator have only a phase.
+        // Custom resources of the Go operator have no state, so the phase is decoded as the state.
         State::Unknown(_) if state.name() == Phase::Active.name() => AnsiColor::Cyan.on_default(),
         _ => Style::new().dimmed(),
     }

@@ -90,16 +90,17 @@ impl OperationColumn {
     }
 
     /// Compares two operations by this column. Earlier times, higher progress and shorter usual
-    /// durations come first. The states are in the order of the need for attention: failing, blocked,
-    /// stalled, overdue, other operations in flight, completed ones. Texts are in alphabetical order.
+    /// durations come first. The states are in the order of the need for attention: failing,
+    /// blocked, stalled, overdue, other operations in flight, completed ones. Texts are in
+    /// alphabetical order.
     ///
     /// In the columns namespace and subject, all operations compare as equal. Callers sort equal
     /// operations with `sort::by_subject`, which compares namespaces and subjects.
     pub(crate) fn compare(self, a: &InFlightOperation, b: &InFlightOperation) -> Ordering {
         let typical =
             |it: &InFlightOperation| it.status.expected.as_ref().map(|it| it.typical_seconds);
-        // Of the operations in flight, the oldest come first. Of the completed ones, those that ended
-        // last come first.
+        // Of the operations in flight, the oldest come first. Of the completed operations, the
+        // newest end comes first.
         let need = |it: &InFlightOperation| {
             let end = it.completed().filter(|_| !it.is_active());
             (it.attention(), Reverse(end), it.started())

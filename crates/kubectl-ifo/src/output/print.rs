@@ -2,8 +2,9 @@
 //! Errors and notes go to standard error, in one line each. If an error is in a file, an excerpt of
 //! the file can follow the line of the error.
 //!
-//! Only this module and the screen of `top` write to standard output and standard error. All text
-//! passes through [`TerminalText`], which replaces characters that could control the terminal.
+//! Apart from this module, only the screen of `top` and shell completion write to standard output.
+//! In this module, all text from objects, files and servers passes through [`TerminalText`], which
+//! replaces characters that could control the terminal.
 
 pub(crate) use crate::output::terminal_text::TerminalText;
 
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use unicode_width::UnicodeWidthStr as _;
 
-/// Output format. Commands that accept only some of them use [`formats`].
+/// Output format. Commands that accept only some formats use [`formats`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For people
@@ -140,8 +141,8 @@ pub(crate) fn print_error_text(text: impl Into<TerminalText>) {
 /// Prints the answer of clap to a command line: the help, the version or an error. Returns the exit
 /// code.
 ///
-/// An error quotes arguments, and a script can pass text of objects as arguments. So an error has
-/// no colours.
+/// An error quotes arguments, and a script can pass text of objects as arguments. So an error is
+/// printed as [`TerminalText`], without the colours of clap.
 pub(crate) fn print_clap_answer(answer: &clap::Error) -> ExitCode {
     if answer.use_stderr() {
         print_error_text(answer.render().to_string());

@@ -1,5 +1,5 @@
-//! Prints the output of `summary` and `tree`: once, or with `--watch` again below the previous output
-//! each time operations change.
+//! Prints the output of `summary` and `tree`: once, or with `--watch` again below the previous
+//! output each time operations change.
 
 use crate::cluster::problem::Problem;
 use crate::list::{OutputArgs, print_incomplete};
@@ -17,9 +17,10 @@ const COALESCE_PERIOD: Duration = Duration::from_millis(50);
 /// Prints a text once. With `--watch`, prints it after each change, until the user interrupts the
 /// command. A change that does not affect the text prints nothing.
 ///
-/// `text` computes the text from the operations for which `is_wanted` returns true, and gets the
-/// reason why operations may be missing. `empty_message` is printed to standard error in place of an
-/// empty text.
+/// `text` computes the text. Its arguments are the operations, and the reason why operations may be
+/// missing. With `--watch`, `text` gets only operations for which `is_wanted` returns true.
+///
+/// `empty_message` is printed to standard error in place of an empty text.
 pub(crate) async fn run(
     source: &OperationSource,
     operations: Vec<InFlightOperation>,
@@ -93,7 +94,8 @@ pub(crate) struct WatchNotes {
 }
 
 impl WatchNotes {
-    /// Prints a note if a change is about the watch, and if it is news for the user.
+    /// Prints a note if the watch is interrupted or works again, or if there is a new reason why
+    /// operations may be missing. Other changes print nothing.
     pub(crate) fn show(&mut self, change: OperationChange) {
         match change {
             OperationChange::Lost(problem) => {

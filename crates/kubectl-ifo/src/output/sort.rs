@@ -111,7 +111,7 @@ impl SortBy {
 }
 
 /// Returns the sort key of the subject: its namespace, kind and name, and then the operation, its
-/// item and the name of the object.
+/// item and its name.
 fn by_subject(it: &InFlightOperation) -> [&str; 6] {
     let (spec, subject) = (&it.spec, &it.spec.subject);
     [
@@ -136,7 +136,7 @@ fn field_key(value: Option<Value>) -> String {
         None => String::new(),
         Some(Value::String(text)) => text,
         Some(Value::Number(number)) => {
-            // Texts of the same length have the order of the numbers.
+            // The texts of positive numbers with leading zeros have the same order as the numbers.
             format!("{:030.6}", number.as_f64().unwrap_or_default())
         }
         Some(value) => value.to_string(),

@@ -19,7 +19,7 @@ const RESET: &str = "\x1b[0m";
 pub(crate) struct TerminalText(String);
 
 impl TerminalText {
-    /// Formats `text` in a style. A style does not contain line feeds.
+    /// Formats `text` in a style. `text` must be a single line.
     pub(crate) fn styled(style: Style, text: &str) -> Self {
         if text.is_empty() {
             return Self::default();
@@ -81,8 +81,9 @@ impl TerminalText {
     }
 }
 
-/// Returns a function to call with each character of a text, in order. The function returns true if the
-/// terminal shows the character. Escape sequences are not shown. They begin with ESC and end with `m`.
+/// Returns a function that the caller calls with each character of a text, in order. The function
+/// returns true if the terminal shows the character. Escape sequences are not shown. They begin
+/// with ESC and end with `m`.
 fn is_visible() -> impl FnMut(char) -> bool {
     let mut in_style = false;
     move |c| {

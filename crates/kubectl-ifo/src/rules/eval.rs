@@ -4,8 +4,8 @@
 //! The result can differ from the result of the same expression in a rule set:
 //!
 //! - Without `--rules`, `variables` does not exist. Without `--operation`, `item` does not exist.
-//! - The expression can use all evaluation steps of an object. In the server, each rule set has an
-//!   equal share of these steps, and its rules share them.
+//! - The expression can use the whole evaluation budget of an object. In the server, the rule sets
+//!   that watch the object share this budget equally, and the rules of a rule set share its part.
 //! - A missing field is an error. In the `expression` of a rule, a missing field means that the
 //!   rule does not match.
 
@@ -122,7 +122,7 @@ fn evaluate(args: &RulesEvalArgs) -> Option<Vec<TypedValue>> {
     values.ok()
 }
 
-/// Prints the error of a result.
+/// If `result` is an error, prints the error and returns None.
 fn reported<T>(result: Result<T, impl Display>) -> Option<T> {
     result.inspect_err(|why| complain("error", why)).ok()
 }
@@ -139,8 +139,8 @@ fn read(path: &Path) -> Result<Value, String> {
     object.map_err(|why| format!("{}: {why}", path.display()))
 }
 
-/// Returns the names that the rule set of `--rules` defines for the expression, and the list of the
-/// rule that `--operation` names.
+/// Returns the environment with the variables of the rule set in `--rules`. With `--operation`,
+/// also returns the `forEach` expression of the rule for this operation.
 fn rule_set_names(args: &RulesEvalArgs) -> Result<(Environment, Option<Program>), String> {
     let Some(path) = &args.rules else {
         return Ok((Environment::default(), None));

@@ -22,9 +22,9 @@ const MAX_STEPS: u64 = 1_000 * STEPS_PER_OBJECT;
 /// Maximum width of a value in terminal columns. A longer value is cut.
 const MAX_VALUE: usize = 200;
 
-/// Explains the results of all rules of `book` on the object in `doc`, in lines of text. A line of a
-/// rule is followed by the indented parts of its expression that decided the result, with their
-/// values.
+/// Explains the results of all rules of `book` on the object in `doc`, in lines of text. Below the
+/// result of a rule, indented lines show the parts of its expression that decided the result, and
+/// their values.
 pub(super) fn explain(
     book: &RuleBook,
     doc: &Doc<'_>,

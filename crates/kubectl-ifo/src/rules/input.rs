@@ -34,8 +34,8 @@ pub(super) struct FoundObject {
     pub(super) object: Object,
 }
 
-/// Reads the objects in files, in the order of the files and of the documents in each file. A path is
-/// a file, a folder, or `-` for standard input. Prints the errors, and returns true if there are
+/// Reads the objects in files, in the order of the files and of the documents in each file. A path
+/// is a file, a folder, or `-` for standard input. Prints the errors, and returns true if there are
 /// none.
 pub(super) fn read_objects(paths: &[PathBuf]) -> (Vec<FoundObject>, bool) {
     let mut input = Input::default();

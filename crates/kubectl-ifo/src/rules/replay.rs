@@ -48,7 +48,8 @@ use std::time::Duration;
 /// server's setting `K8S_INFORMER_RESYNC`.
 const RESYNC: Duration = Duration::from_secs(30);
 
-/// Largest number of records of completed operations. The command does not print them.
+/// Largest number of records of completed operations that the tracker keeps. Records have no effect
+/// on the output of this command.
 const MAX_RECORDS: usize = 1_000;
 
 /// The arguments of `rules replay`.
@@ -195,7 +196,8 @@ fn replay(
     replay.observer.into_results(hindsight)
 }
 
-/// For each object (by UID), returns the index of the last event that is not a deletion.
+/// Returns the index of the last event of each object that is not a deletion. The keys are the UIDs
+/// of the objects.
 fn last_applied(events: &[RecordedEvent]) -> HashMap<&str, usize> {
     let indexed = events.iter().enumerate();
     let applied = indexed.filter(|(_, event)| event.change == RecordedChange::Applied);

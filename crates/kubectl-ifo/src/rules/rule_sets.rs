@@ -82,15 +82,16 @@ pub(super) fn load(paths: &[PathBuf]) -> Option<LoadedRules> {
 }
 
 impl LoadedRules {
-    /// Returns what the files say about kinds. `others` are further objects, which can be CRDs.
+    /// Returns the kinds that the files declare: the kinds of CRDs, and the targets of rule sets.
+    /// `others` are further objects, which can contain CRDs.
     pub(super) fn kinds(&self, others: &[FoundObject]) -> KnownKinds {
         let objects = self.objects.iter().chain(others).map(|it| &it.object);
         let targets = self.rule_sets.iter().map(|it| &it.spec.target);
         KnownKinds::of(objects).with_targets(targets)
     }
 
-    /// Returns the rule book of each resource that has an object. A rule book has all rule sets that
-    /// watch the resource, as in the server. Each object comes with its resource.
+    /// Returns a rule book for each resource in `objects`. As in the server, a rule book contains
+    /// all rule sets that watch the resource. `objects` contains each object with its resource.
     pub(super) fn books<'a>(
         &self,
         objects: impl Iterator<Item = (&'a Gvr, &'a Object)>,
@@ -104,17 +105,17 @@ impl LoadedRules {
                     .iter()
                     .filter(|it| it.spec.target == *resource);
                 let own = own.map(|it| it.compiled.clone()).collect();
-                // The server gives each version of a rule book a new generation. Here, the rules do
-                // not change while a command runs.
+                // The server gives each version of a rule book a new generation. Here, the
+                // generation is always 1, because the rules do not change while a command runs.
                 Arc::new(RuleBook::new(1, resource.clone(), kind, namespaced, own))
             });
         }
         books
     }
 
-    /// Prints a warning for each unknown operation in the field `supersedes` of a rule. This field is
-    /// a list of operations. When the rule's own operation starts on an object, the listed operations
-    /// on this object end.
+    /// Prints a warning for each unknown operation in the field `supersedes` of a rule. This field
+    /// is a list of operations. When the rule's own operation starts on an object, the listed
+    /// operations on this object end.
     ///
     /// An operation is unknown if no rule of the same component in the files detects it on the same
     /// target. This is no error, because a rule set outside these files can detect the operation.
@@ -173,7 +174,8 @@ fn decode(object: &Object) -> Result<OperationRuleSetSpec, String> {
     }
 }
 
-/// Compiles a rule set, also against the schema of its target. Prints the errors.
+/// Compiles a rule set. With `schema`, also checks the expressions against the schema of the
+/// target. Prints the errors.
 pub(super) fn compile(
     location: &str,
     name: &str,

@@ -146,8 +146,8 @@ fn group_version_path(target: &Gvr) -> String {
 
 fn find_in_document<'s>(document: &'s Value, target: &Gvr) -> Option<ResourceSchema<'s>> {
     // 1. Find the kind of the resource in the description of the resource's URL path.
-    // 2. Find the schema of this kind. It has a list of kinds. A schema with several kinds describes
-    //    request options or watch events, such as `DeleteOptions`.
+    // 2. Find the schema of this kind. A schema has a list of kinds. A schema with several kinds is
+    //    skipped, because it describes request options or watch events, such as `DeleteOptions`.
     let prefix = format!("/{}/", group_version_path(target));
     let suffix = format!("/{}", target.resource);
     let mut paths = document["paths"].as_object()?.iter();

@@ -87,8 +87,8 @@ struct ObjectResult<'a> {
 const EXPECT_ANNOTATION: &str = "ifo.kubevirt.io/expect";
 
 /// Evaluates the rules on all objects, and prints the results. Returns true if all files could be
-/// read, all rule sets are valid, and no expression failed. With `--expect`, at least one object must
-/// have an expectation, and each expectation must be met.
+/// read, all rule sets are valid, and no expression failed. With `--expect`, at least one object
+/// must have an expectation, and each expectation must be met.
 pub(super) fn run(args: &RulesTestArgs) -> Result<bool, Problem> {
     let Some(rules) = load(&args.rules.files) else {
         return Ok(false);
@@ -175,8 +175,9 @@ impl ObjectResult<'_> {
     /// Returns the operations that rules detect, except in two cases:
     ///
     /// - The rule failed. Failures are reported separately.
-    /// - `expression` is false, and only `continueWhile` is true. The rule then continues an operation
-    ///   that is already in flight. A single object does not show whether the operation is in flight.
+    /// - `expression` is false, and only `continueWhile` is true. The rule then continues an
+    ///   operation that is already in flight. A single object does not show whether the operation
+    ///   is in flight.
     fn detected(&self) -> impl Iterator<Item = (&Finding, &RuleValues)> {
         let findings = self.evaluation.findings.iter();
         let detected = findings.filter_map(|it| Some((it, it.values.as_ref()?)));

@@ -51,8 +51,8 @@ pub(super) struct BundleCollection<'a> {
 }
 
 impl<'a> BundleCollection<'a> {
-    /// Collects all parts. If a part cannot be read, the index has the reason. `metrics` is the file
-    /// of the user.
+    /// Collects all parts. If a part cannot be read, the index has the reason. `metrics` is the
+    /// content of the file of `--metrics`.
     pub(super) async fn collect(
         mut client: ApiClient,
         args: &'a SupportBundleArgs,
@@ -101,8 +101,7 @@ impl<'a> BundleCollection<'a> {
         for uri in self.requests() {
             pods = self.read(&uri).await;
         }
-        // No line of a log may leave without this flag, because every line can contain a name or a
-        // message.
+        // Without this flag, no log is added, because each line can contain any text.
         if self.args.include_text {
             let pods = pods.as_ref().and_then(|it| it["items"].as_array());
             let names = pods.into_iter().flatten();
@@ -113,8 +112,9 @@ impl<'a> BundleCollection<'a> {
         }
     }
 
-    /// Returns the addresses of the lists and objects. The total time can end before all of them are
-    /// read, so the operations come first. The Pods of `ifo-apiserver` come last.
+    /// Returns the URIs of the lists and objects. The operations come first, because [`TOTAL_TIME`]
+    /// can pass before all requests are sent. The Pods of `ifo-apiserver` must come last, because
+    /// `collect_all` uses the last answer.
     fn requests(&self) -> [String; 11] {
         let (operations, rule_sets) = (live::PLURAL, ruleset::PLURAL);
         let namespace = self.index.namespace.as_deref();
@@ -152,15 +152,15 @@ impl<'a> BundleCollection<'a> {
                     let is_long = log.text.len() >= LOG_BYTES || lines >= LOG_LINES;
                     self.add(BundlePart::read(&file, is_long), log.text.into());
                 }
-                // Usually, there is no log of a previous container.
+                // Usually, there is no log of a previous container, so this error is ignored.
                 Err(problem) if more.is_empty() => self.add_problem(&file, &problem),
                 Err(_) => {}
             }
         }
     }
 
-    /// Reads an object, or the first page of a list, and adds it to the bundle. Returns what is in
-    /// the bundle. None if the object or list cannot be read.
+    /// Reads an object, or the first page of a list, and adds it to the bundle. Returns the added
+    /// JSON. None if the object or list cannot be read.
     async fn read(&mut self, uri: &str) -> Option<Value> {
         let path = uri.split('?').next().unwrap_or_default();
         let file = format!("{}.json", path.trim_start_matches('/'));
@@ -176,7 +176,8 @@ impl<'a> BundleCollection<'a> {
         }
     }
 
-    /// Reads an object, or the first page of a list, without what may not leave.
+    /// Reads an object, or the first page of a list. Without `--include-text`, drops the fields
+    /// that must not leave the cluster.
     async fn read_part(
         &self,
         uri: &str,
@@ -194,7 +195,8 @@ impl<'a> BundleCollection<'a> {
             .pointer("/metadata/continue")
             .and_then(Value::as_str);
         let has_more = next.is_some_and(|token| !token.is_empty());
-        // The metadata of a list can have a token with the name of an object.
+        // The metadata of a list is removed, because the continue token can contain the name of an
+        // object.
         if content["items"].is_array()
             && let Some(list) = content.as_object_mut()
         {
@@ -203,14 +205,17 @@ impl<'a> BundleCollection<'a> {
         let mut part = BundlePart::read(file, has_more);
         let objects = match content.get_mut("items").and_then(Value::as_array_mut) {
             Some(items) => {
-                // Custom resources are cluster-scoped, so their list has all namespaces.
+                // Custom resources are cluster-scoped, so their list contains operations on
+                // subjects in all namespaces.
                 if let Some(namespace) = &self.index.namespace
                     && is_operations
                     && !path.contains("/namespaces/")
                 {
                     items.retain(|it| it["spec"]["subject"]["namespace"] == **namespace);
                 }
-                // For example, the namespace of the server is wrong. Usually, there are no Events.
+                // An empty list of objects of the server is an error: for example, the namespace of
+                // the server is wrong. An empty list of Events is no error, because the server
+                // usually has none.
                 let is_of_server = path.contains("/namespaces/") && !is_operations;
                 if items.is_empty() && is_of_server && !path.ends_with("/events") {
                     return Err(Problem::NotFound("the list is empty".to_owned()));
@@ -239,8 +244,8 @@ impl<'a> BundleCollection<'a> {
         self.index.parts.push(part);
     }
 
-    /// Adds a part that could not be read. The index has the message of the problem only with
-    /// `--include-text`, because it can contain the name of the user.
+    /// Adds a part that could not be read. The index contains the error message only with
+    /// `--include-text`, because the message can contain the name of the user.
     fn add_problem(&mut self, path: &str, problem: &Problem) {
         self.index.parts.push(BundlePart {
             path: path.to_owned(),

@@ -1,20 +1,23 @@
-//! Drops what may not leave the cluster in a support bundle without `--include-text`.
+//! Drops the data that must not leave the cluster in a support bundle without `--include-text`.
 //!
-//! [`keep`] drops the fields that `fields.txt` does not name, and texts with a character that names,
-//! times and words of an API do not have. So a field that a later release adds stays in the cluster
-//! until a developer adds it to the list. The list has no field with a message, an expression, an
-//! address, an argument, an environment variable or an annotation.
+//! [`keep`] drops the fields that `fields.txt` does not list. So if a later release adds a field,
+//! the field stays in the cluster until a developer adds it to the list. The list has no field with
+//! a message, an expression, an address, an argument, an environment variable or an annotation.
+//!
+//! Of the listed fields, [`keep`] also drops texts that do not look like a name, a time or a word
+//! of an API. For example, it drops texts with blanks.
 
 use serde_json::Value;
 
-/// The list of the fields that may leave. A block of lines begins with the names of resources.
+/// The list of the fields that may leave the cluster. The first line of each block names the
+/// resources to which the block applies.
 const FIELDS: &str = include_str!("fields.txt");
 
 /// The name in [`FIELDS`] that stands for all resources.
 const ALL_RESOURCES: &str = "all";
 
-/// Expressions of a rule set that commands which read the bundle need or must know of. The expressions
-/// may not leave, so [`LEFT_OUT`] replaces them.
+/// Fields of a rule set with expressions. Commands with `--from` need to know whether these fields
+/// exist. The expressions must not leave the cluster, so [`LEFT_OUT`] replaces them.
 const PRESENT: [&str; 3] = [
     "spec.nodes",
     "spec.labelExpressions.expression",
@@ -24,7 +27,8 @@ const PRESENT: [&str; 3] = [
 /// The text that replaces an expression.
 const LEFT_OUT: &str = "(left out)";
 
-/// Returns the fields that may leave of the objects at `path`, the path of a list or of an object.
+/// Returns the fields that may leave the cluster, for the objects at `path`. This is the path of a
+/// list or of an object.
 fn allowed_fields(path: &str) -> Vec<&'static str> {
     let blocks = FIELDS.split("\n\n").filter_map(|it| it.split_once('\n'));
     let is_in_path = |name: &str| name == ALL_RESOURCES || path.split('/').any(|it| it == name);
@@ -34,7 +38,7 @@ fn allowed_fields(path: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// Drops all fields of the objects at `path` that may not leave.
+/// Drops all fields of the objects at `path` that must not leave the cluster.
 pub(super) fn keep(path: &str, objects: &mut [Value]) {
     let allowed = allowed_fields(path);
     for object in objects {
@@ -42,7 +46,7 @@ pub(super) fn keep(path: &str, objects: &mut [Value]) {
     }
 }
 
-/// Drops the fields below `path` that may not leave. Returns false if nothing is left.
+/// Drops the fields below `path` that must not leave the cluster. Returns false if nothing is left.
 fn keep_below(allowed: &[&str], path: &str, value: &mut Value) -> bool {
     match value {
         Value::Object(fields) => {
@@ -74,8 +78,8 @@ fn is_allowed(allowed: &[&str], path: &str) -> bool {
     })
 }
 
-/// Returns true if a text has only characters of names, times and words of an API. A sentence, an
-/// expression or an address with a port and a query is no such text.
+/// Returns true if a text has only characters that occur in names, times and words of an API.
+/// Sentences, most expressions and URLs with a query contain other characters.
 fn is_word(text: &str) -> bool {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_./:+%".contains(c);
     text.len() <= 253 && text.chars().all(is_allowed)

@@ -61,7 +61,7 @@ pub(super) struct SupportBundleArgs {
     connect: Connect,
 }
 
-/// Collects the bundle and writes it. Prints its path.
+/// Collects the bundle, writes the archive, and prints the path of the archive.
 pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     if args.connect.reads_files() {
         return Err(needs_cluster("support-bundle"));
@@ -121,7 +121,7 @@ fn report(index: &BundleIndex, files: usize) {
         format!("{files} files, {count} operations; {texts}"),
     );
     for BundlePart { path, result, .. } in &index.parts {
-        // Usually, there are no custom resources of operations.
+        // Usually, there are no custom resources of operations, so their absence is not reported.
         let is_custom = path.contains(live::PLURAL) && !path.contains(LIVE_GROUP);
         let is_usual = is_custom && *result == PartResult::NotFound;
         if *result != PartResult::Read && !is_usual {

@@ -31,7 +31,7 @@ pub(super) const HELP: &[(&str, &str)] = &[
 ];
 
 impl Model {
-    /// Changes the model for a key, and returns the action of the main loop.
+    /// Applies a key to the model, and returns the action of the main loop.
     pub(super) fn key(&mut self, key: KeyEvent) -> LoopAction {
         // A key applies to the rows of the table, so the rows must be up to date.
         self.refresh_rows();
@@ -48,7 +48,7 @@ impl Model {
         LoopAction::Continue
     }
 
-    /// Changes the model for a key on the table or on the detail page.
+    /// Applies a key to the table or to the detail page.
     fn page_key(&mut self, code: KeyCode) -> LoopAction {
         match code {
             Char('?' | 'h') => self.shows_help = true,
@@ -108,8 +108,8 @@ impl Model {
             {
                 self.filter.push(c);
             }
-            // While the filter is typed, letters such as `j` are text. So only these keys move the
-            // cursor.
+            // While the user types the filter, letters such as `j` are part of the filter. So only
+            // these keys move the cursor.
             code @ (Up | Down | PageUp | PageDown) => {
                 self.scroll(code);
             }

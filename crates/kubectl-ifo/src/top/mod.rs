@@ -1,7 +1,7 @@
 //! `kubectl ifo top`: shows the operations on the whole screen and updates them.
 //!
-//! The main loop in this file updates the model when the user presses a key, when operations change,
-//! and every second. The model is the content of the screen as data. After an update, the
+//! The main loop in this file updates the model when the user presses a key, when operations
+//! change, and every second. The model is the content of the screen as data. After an update, the
 //! main loop draws the model. When the command ends, it restores the terminal.
 //!
 //! ```text
@@ -85,8 +85,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
         states: Vec::new(),
         ..filters.clone()
     };
-    // A credential plugin can prompt the user. So this command opens the connection before it uses
-    // the screen, which hides warnings until the command ends.
+    // A credential plugin can prompt the user. The screen would hide the prompt and warnings. So
+    // this command opens the connection before it uses the screen.
     let (source, listed, style) = args.common.open(&mut all, Format::Table).await?;
     let mut model = Model {
         now: clock::now(),
@@ -104,7 +104,8 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     for operation in listed {
         model.change(OperationChange::Applied(Box::new(operation)));
     }
-    // After a panic, the hook of ratatui has already restored the terminal.
+    // This function restores the terminal at the end. After a panic, the panic hook of ratatui does
+    // so.
     let ended = match ratatui::try_init() {
         Ok(mut terminal) => main_loop(model, follower, &source, &mut terminal).await,
         Err(error) => Err(terminal_error(&error)),
@@ -144,12 +145,13 @@ async fn main_loop(
         signals.push(async move { signal.recv().await.map(|()| number) }.boxed());
     }
     let mut end_signal = select_all(signals);
-    // Some terminals have no alternate screen, so they still show earlier lines.
+    // Some terminals have no alternate screen and still show earlier lines, so the screen is
+    // cleared.
     clear(terminal)?;
     let mut keys = EventStream::new();
     let mut second = interval(SECOND);
     second.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // The facts of the detail page that are being read, with the key of its operation.
+    // Reads the facts of the detail page. Yields the facts, and the key of the operation.
     let mut reading: BoxFuture<'_, (OperationKey, DescribedFacts)> = pending().boxed();
     loop {
         model.refresh_rows();
@@ -202,8 +204,8 @@ fn terminal_error(error: &io::Error) -> Problem {
     Problem::Other(format!("cannot use the terminal: {error}"))
 }
 
-/// Forgets the content of the screen, so that the next frame is drawn completely. This is necessary
-/// if another program has written to the screen.
+/// Clears the screen, so that the next frame is drawn completely. This is necessary if another
+/// program has written to the screen.
 fn clear(terminal: &mut DefaultTerminal) -> Result<(), Problem> {
     // `Terminal::resize` also clears the screen. `Terminal::clear` is not used, because it asks the
     // terminal for the position of the cursor, and `top` would read the answer as keys.

@@ -16,9 +16,9 @@ use ifo_api::live::State;
 use jiff::Timestamp;
 use std::collections::BTreeMap;
 
-/// Largest number of completed operations. `top` keeps them after the server has deleted them, so that
-/// the user can still see the result. If one more is deleted, `top` forgets the one that ended first.
-/// Each operation takes some KB of memory.
+/// Largest number of completed operations. `top` keeps them after the server has deleted them, so
+/// that the user can still see the result. If there are more when the server deletes an operation,
+/// `top` forgets the one that ended first. Each operation takes some KB of memory.
 pub(super) const MAX_COMPLETED: usize = 10_000;
 
 /// The columns by which the keys sort the table, in this order.
@@ -45,7 +45,7 @@ pub(super) enum LoopAction {
 /// The content of the detail page.
 #[derive(Debug)]
 pub(super) struct Detail {
-    /// The operation, which is in [`Model::operations`].
+    /// The key of the operation in [`Model::operations`].
     pub(super) key: OperationKey,
     /// The rule and the Events.
     pub(super) facts: DescribedFacts,
@@ -69,7 +69,7 @@ pub(super) struct Model {
     /// The filters in the flags of the command. The watch delivers operations in all states, so the
     /// model selects the states.
     pub(super) filters: Filters,
-    /// The time since which the watch is interrupted, and the reason. None while it works.
+    /// The time since which the watch is interrupted, and the reason. None while the watch works.
     pub(super) lost: Option<(Timestamp, String)>,
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
@@ -84,8 +84,8 @@ pub(super) struct Model {
     pub(super) shows_completed: bool,
     /// True if the members of a piece of work are shown below its line.
     pub(super) is_expanded: bool,
-    /// The words that the user has typed. A piece of work is shown if one of its operations
-    /// contains all words.
+    /// The words that the user has typed. A piece of work is shown if the texts of one of its
+    /// operations contain all words.
     pub(super) filter: String,
     /// True while the user types the filter.
     pub(super) is_typing: bool,
@@ -129,7 +129,8 @@ impl Model {
         self.is_fresh = false;
     }
 
-    /// Processes the deletion of an operation by the server.
+    /// Processes the deletion of an operation by the server. A completed operation stays on the
+    /// screen.
     fn delete(&mut self, key: &OperationKey) {
         let known = self.operations.get(key);
         if known.is_none_or(OperationFacts::is_active) {
@@ -178,7 +179,8 @@ impl Model {
         self.shows_completed || operation.is_active()
     }
 
-    /// Moves the cursor to the row that it follows. Closes the detail page of an operation that is gone.
+    /// Moves the cursor to the row that it follows. Closes the detail page of an operation that is
+    /// gone.
     fn follow_selected(&mut self) {
         let selected = |it: &Row| self.selected.as_ref() == Some(&(it.key(), it.is_member));
         let found = self.rows.iter().position(selected);
@@ -195,7 +197,9 @@ impl Model {
         self.selected = selected.map(|it| (it.key(), it.is_member));
     }
 
-    /// Sorts by the column that is so many columns after the present one in [`ORDERS`].
+    /// Sorts by the column that comes `columns` positions after the present one in [`ORDERS`].
+    /// After the last column, the first one follows. If the present order is not in [`ORDERS`],
+    /// sorts by the first column.
     pub(super) fn change_order(&mut self, columns: usize) {
         let mut orders = ORDERS.iter();
         let now = orders.position(|it| matches!(self.order, SortBy::Column(now) if now == *it));

@@ -74,8 +74,8 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
     frame.render_widget(state, area);
 }
 
-/// Describes the order of the rows, the filter that the user has typed, the filters in the flags of
-/// the command, and the address of the kube-apiserver.
+/// Describes the order of the rows, the typed filter, the filters in the flags of the command, and
+/// the address of the kube-apiserver.
 fn order_and_filters(model: &Model) -> String {
     let reversed = if model.reversed { ", reversed" } else { "" };
     let filter = match model.filter.as_str() {
@@ -92,7 +92,7 @@ fn order_and_filters(model: &Model) -> String {
 fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     let [heading, body] = Layout::vertical([Constraint::Max(1), Constraint::Fill(1)]).areas(area);
     let height = usize::from(body.height).max(1);
-    // The last page is full, also after the screen has grown.
+    // The last page is full, even if the screen has become larger.
     let last = model.rows.len().saturating_sub(model.page_rows);
     let first = model.offset.max((model.cursor + 1).saturating_sub(height));
     let first = first.min(model.cursor).min(last);
@@ -125,8 +125,8 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     model.offset = first + state.offset();
 }
 
-/// Draws the page with the details of one operation, as `kubectl ifo describe` prints it. Limits the
-/// scroll position.
+/// Draws the page with the details of one operation, as `kubectl ifo describe` prints it. Limits
+/// the scroll position.
 fn draw_detail(model: &mut Model, frame: &mut Frame, area: Rect) {
     let Some(detail) = &mut model.detail else {
         return;
@@ -171,7 +171,8 @@ fn draw_footer(model: &Model, frame: &mut Frame, area: Rect) {
     }
 }
 
-/// Converts one line of text with the escape sequences of `colors`.
+/// Converts one line of text to a line of ratatui. The escape sequences of the module `colors`
+/// become styles.
 fn styled(text: &TerminalText) -> Line<'static> {
     let mut style = Style::new();
     let mut line = Line::default();

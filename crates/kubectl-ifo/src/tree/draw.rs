@@ -1,5 +1,6 @@
 //! Draws trees of operations as text. Columns are aligned over the whole output. If the output is
-//! too wide for the terminal, each line is cut. In the wide format, the output has no maximum width.
+//! too wide for the terminal, each line is cut. In the wide format, the output has no maximum
+//! width.
 
 use super::forest::{Forest, TreeObject};
 use crate::operations::operation::{InFlightOperation, OperationFacts as _};
@@ -39,7 +40,7 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> Te
         }
     }
     let rows = drawing.rows;
-    // A column without a text has the width 0, and is left out.
+    // A column without any text has the width 0, and is left out.
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let full = || rows.iter().filter(|it| it.len() > 1);
     let width = |column: usize| full().map(|it| it[column].width()).max();
@@ -61,8 +62,8 @@ struct Drawing<'a> {
 
 impl Drawing<'_> {
     /// Adds the rows of an object and its descendants. `bars` are the bars of the outer levels, and
-    /// `own` the bars of the first row of the object and of its further rows. A forest has a limited
-    /// depth, so the recursion is limited.
+    /// `own` the bars of the first row of the object and of its further rows. A forest has a
+    /// limited depth, so the recursion is limited.
     fn add_object(
         &mut self,
         object: &TreeObject<'_>,

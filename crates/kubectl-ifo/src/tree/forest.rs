@@ -23,8 +23,8 @@ pub(super) struct TreeObject<'a> {
     /// descendants.
     pub(super) operations: Vec<&'a InFlightOperation>,
     pub(super) children: Vec<TreeObject<'a>>,
-    /// The index of the object among its siblings: that of its own first operation in the input, or
-    /// that of its first child.
+    /// The sort key among the siblings. For an object with operations, this is the index of its
+    /// node in the graph. For another object, this is the position of its first child.
     position: usize,
 }
 
@@ -45,7 +45,8 @@ impl<'a> TreeObject<'a> {
     }
 }
 
-/// Builds the trees of `resource` and its descendants, or all trees. Every object occurs at most once.
+/// Builds the trees of the objects that match `resource`, or all trees if `resource` is None. Every
+/// object occurs at most once.
 pub(super) fn forest<'a>(
     graph: &OwnerGraph<'a>,
     resource: Option<&ResourceArgument>,
@@ -84,16 +85,22 @@ struct Trees<'t, 'a> {
     graph: &'t OwnerGraph<'a>,
     /// The children of each node.
     children: Vec<Vec<usize>>,
-    /// True for the trees of one object.
+    /// True if the user has named an object with `--for`.
     of_one: bool,
 }
 
 impl<'a> Trees<'_, 'a> {
-    /// Returns the tree of an object. If the object is not shown, returns the trees of its children.
+    /// Returns the tree of an object. If the object is not shown, returns the trees of its
+    /// children.
     ///
-    /// Without operations of its own, an object is shown if it joins several children, and in the
-    /// tree of one object above any child. The depth of the graph is limited, so the recursion is
-    /// limited.
+    /// An object is shown in these cases:
+    ///
+    /// - It has an operation.
+    /// - It has several children that are shown. There is one exception: a cluster-scoped object at
+    ///   the top, above objects in namespaces.
+    /// - With `--for`, it has at least one child that is shown.
+    ///
+    /// The depth of the graph is limited, so the recursion is limited.
     fn objects(&self, index: usize, is_top: bool) -> Vec<TreeObject<'a>> {
         let node = &self.graph.nodes[index];
         let operations = node.operations.clone();
@@ -102,8 +109,8 @@ impl<'a> Trees<'_, 'a> {
         let mut children: Vec<TreeObject<'a>> = children.collect();
         children.sort_by_key(|it| it.position);
         // A cluster-scoped owner such as a Kubernetes Node can own pods of many namespaces. If such
-        // an owner has no operation, it is not shown, so that each pod stays under the heading of its
-        // namespace.
+        // an owner has no operation, it is not shown, so that each pod stays under the heading of
+        // its namespace.
         let is_over_namespaces = is_top
             && node.object.namespace.is_none()
             && children.iter().any(|it| it.object.namespace.is_some());

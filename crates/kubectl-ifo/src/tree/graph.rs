@@ -8,8 +8,9 @@
 //! into a group with the label `ifo.kubevirt.io/correlation-group`. The label
 //! `ifo.kubevirt.io/correlation-role: root` marks the operation on the root of the group.
 //!
-//! Owners can form a cycle. An object that has too many objects above it has no parent, and an object
-//! in or below a cycle has endlessly many. So the parents form trees of a limited depth.
+//! Owners can form a cycle. An object with more than [`MAX_DEPTH`] objects above it gets no parent.
+//! This also breaks cycles, because an object in or below a cycle has endlessly many objects above
+//! it. So the parents form trees of a limited depth.
 
 use crate::operations::operation::{InFlightOperation, OperationFacts as _};
 use ifo_api::Text;
@@ -88,7 +89,8 @@ impl<'a> OwnerGraph<'a> {
         graph
     }
 
-    /// Returns the index of the node with the names of `object`. Adds the node if it does not exist.
+    /// Returns the index of the node with the group, kind, namespace and name of `object`. Adds the
+    /// node if it does not exist.
     fn node(&mut self, object: &SubjectReference, is_unknown: bool) -> usize {
         let next = self.nodes.len();
         let index = *self.by_name.entry(name_of(object)).or_insert(next);
@@ -103,7 +105,8 @@ impl<'a> OwnerGraph<'a> {
         index
     }
 
-    /// Returns the owner of a node that counts. An owner is in the same namespace or cluster-scoped.
+    /// Returns the owner of a node. The module documentation tells which of several owners counts.
+    /// An owner is in the same namespace as the object, or cluster-scoped.
     fn owner(&mut self, index: usize) -> Option<usize> {
         let object = &self.nodes[index].object;
         let owners = object.owner_references.iter().map(|reference| {
@@ -129,14 +132,15 @@ impl<'a> OwnerGraph<'a> {
         !self.nodes[index].operations.is_empty()
     }
 
-    /// Returns the owner of a node, the owner of this owner and so on.
+    /// Returns the owner of a node, the owner of this owner and so on, for at most [`MAX_DEPTH`]
+    /// levels.
     fn owners_above(&self, index: usize) -> impl Iterator<Item = usize> {
         let above = successors(self.nodes[index].owner, |it| self.nodes[*it].owner);
         above.take(MAX_DEPTH)
     }
 
-    /// Returns the owners that must be looked up in the cluster: those above an object with an
-    /// operation.
+    /// Returns the owners that must be looked up in the cluster. These are the unknown owners above
+    /// objects with operations.
     pub(super) fn unknown_owners(&self) -> Vec<SubjectReference> {
         let with_operation = (0..self.nodes.len()).filter(|it| self.has_operation(*it));
         let above = with_operation.flat_map(|it| self.owners_above(it));
@@ -144,8 +148,9 @@ impl<'a> OwnerGraph<'a> {
         unknown.map(|it| self.nodes[it].object.clone()).collect()
     }
 
-    /// Returns the parent of a node: the owner if there is an operation above, otherwise the root of
-    /// the correlation group, otherwise the owner.
+    /// Returns the parent of a node. If the node has a direct or indirect owner with an operation,
+    /// the parent is the direct owner. Otherwise, the parent is the root of the correlation group.
+    /// Without such a root, the parent is the owner.
     fn parent(&self, index: usize) -> Option<usize> {
         let owner = self.nodes[index].owner;
         if self.owners_above(index).any(|it| self.has_operation(it)) {
@@ -154,7 +159,8 @@ impl<'a> OwnerGraph<'a> {
         self.root_of_group(index).or(owner)
     }
 
-    /// Returns the root of the correlation group of a node: in the same namespace, or cluster-scoped.
+    /// Returns the root of the correlation group of a node. A root in the namespace of the object
+    /// is preferred to a cluster-scoped root.
     fn root_of_group(&self, index: usize) -> Option<usize> {
         let node = &self.nodes[index];
         let mut operations = node.operations.iter();

@@ -57,7 +57,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     }
     // An operation that the filters exclude can connect other objects in the tree. So the command
     // requests these operations, too, and applies the filters when it builds the tree. With
-    // `--for`, it also applies the filter for the phase then.
+    // `--for`, this includes completed operations.
     let wanted = Filters {
         all_phases: args.resource.is_some() || filters.all_phases,
         ..Filters::default().with_namespace(filters.namespace.as_ref())

@@ -25,8 +25,8 @@ const MAX_LEVELS: usize = 8;
 /// Largest number of concurrent requests to the kube-apiserver. Further requests wait.
 const CONCURRENCY: usize = 16;
 
-/// Largest number of owners that are requested in total. Objects below further owners are shown
-/// without them.
+/// Largest number of owners that are requested in total. Further owners are not looked up, so the
+/// tree can lack the owners above them.
 const MAX_OWNERS: usize = 1000;
 
 /// Looks up owners, and keeps the owners that were found.
@@ -47,8 +47,8 @@ impl OwnerLookup {
         }
     }
 
-    /// Looks up the direct and indirect owners of the objects that `operations` are about, for the
-    /// operations for which `is_included` returns true.
+    /// Looks up the direct and indirect owners of objects with operations. Only operations for
+    /// which `is_included` returns true count.
     pub(super) async fn look_up_for(
         &mut self,
         operations: &[InFlightOperation],

@@ -1,5 +1,6 @@
-//! What the page shows: the objects of all feeds, warnings, and the times for which operations may be
-//! missing. All tabs share it. A tab gets all objects, and then each change.
+//! The contents of the page: the objects of all feeds, the warnings, and the gaps. A gap is a time
+//! for which operations may be missing. All browser tabs share the contents. A tab first gets all
+//! objects, and then each change.
 
 use super::feeds::{Feed, FeedChanges, all_changes};
 use crate::clock;
@@ -20,18 +21,20 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// Time limit for the first lists of all objects.
 const LIST_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Interval of the comments that keep a connection without changes open.
+/// Interval of the comments in the event stream of a tab. They keep a connection without changes
+/// open.
 const COMMENT_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Number of events that wait for a slow tab. If there are more, the tab gets all objects again.
+/// Number of events that wait for a slow tab. If more events wait, the tab gets all objects again.
 const MAX_WAITING_EVENTS: usize = 10_000;
 
-/// Number of gaps that the command remembers. It forgets the oldest ones.
+/// Number of gaps that the command remembers. If there are more, the command forgets the oldest
+/// ones.
 const MAX_GAPS: usize = 200;
 
 /// The contents of the page.
 pub(super) struct PageContents {
-    /// What the page shows about the command, without the time.
+    /// The information about the command on the page. `document` adds the time.
     begin: Value,
     feeds: Vec<Feed>,
     source: Arc<OperationSource>,
@@ -44,7 +47,7 @@ pub(super) struct PageContents {
     reload: Arc<Notify>,
 }
 
-/// The warnings, and the times for which operations may be missing.
+/// The warnings and the gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct PageState {
     /// What could not be read, and why operations may be missing.
@@ -55,8 +58,8 @@ pub(super) struct PageState {
 /// A time for which operations may be missing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 struct Gap {
-    /// `connection` if the cluster does not answer, or `detection` if the server does not detect all
-    /// operations.
+    /// `connection` if the cluster does not answer, or `detection` if the server does not detect
+    /// all operations.
     kind: &'static str,
     from: Timestamp,
     /// The end. None while the gap lasts.
@@ -65,8 +68,9 @@ struct Gap {
 }
 
 impl PageContents {
-    /// Reads the objects of all feeds. Also returns their later changes. `begin` is what the page shows
-    /// about the command. Returns an error if a feed is not ready within [`LIST_TIMEOUT`].
+    /// Reads the objects of all feeds. Also returns the stream of their later changes. `begin` is
+    /// the information about the command on the page. Returns an error if a feed is not ready
+    /// within [`LIST_TIMEOUT`].
     pub(super) async fn read(
         source: Arc<OperationSource>,
         feeds: Vec<Feed>,
@@ -137,7 +141,8 @@ impl PageContents {
         let _ = self.tabs.send(event(name, json));
     }
 
-    /// Returns the first event of a tab, and the channel of all later events.
+    /// Returns the first event of a tab, and the channel of all later events. Also makes the feeds
+    /// list records again, because records are not watched.
     fn begin_tab(&self) -> (Bytes, broadcast::Receiver<Bytes>) {
         self.reload.notify_waiters();
         (event("all", &self.document().0), self.tabs.subscribe())
@@ -164,8 +169,8 @@ impl PageState {
     }
 }
 
-/// Applies the changes of all feeds. Also asks the server whether it detects all operations. Does not
-/// return.
+/// Applies the changes of all feeds. Also asks the server whether it detects all operations. Does
+/// not return.
 pub(super) async fn follow(contents: &Mutex<PageContents>, changes: FeedChanges) {
     let source = lock(contents).source.clone();
     let objects = changes.for_each(async |(number, change)| {
@@ -189,7 +194,8 @@ pub(super) fn events(contents: Arc<Mutex<PageContents>>) -> impl Stream<Item = B
                 Err(_) => Some((Bytes::from_static(b":\n\n"), changes)),
             }
         };
-        // A tab that is too slow begins again.
+        // `next` returns None for a new tab, and for a tab that is too slow and has missed events.
+        // Both get all objects.
         let next = next(changes).await;
         let (event, changes) = next.unwrap_or_else(|| lock(&contents).begin_tab());
         Some((event, (contents, Some(changes))))
@@ -200,7 +206,7 @@ fn lock(contents: &Mutex<PageContents>) -> MutexGuard<'_, PageContents> {
     contents.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Formats an event of the stream.
+/// Formats a server-sent event.
 fn event(name: &str, json: &str) -> Bytes {
     format!("event: {name}\ndata: {json}\n\n").into()
 }

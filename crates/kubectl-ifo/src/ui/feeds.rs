@@ -81,7 +81,8 @@ pub(super) fn feeds(
     Ok(feeds)
 }
 
-/// Returns the changes of all feeds. The stream has no end. `reload` makes it list records again.
+/// Returns the changes of all feeds. The stream has no end. `reload` makes the feeds list records
+/// again.
 pub(super) fn all_changes(feeds: &[Feed], reload: &Arc<Notify>) -> FeedChanges {
     let feeds = feeds.iter().cloned().enumerate();
     let changes = feeds.map(|(number, feed)| {
@@ -92,13 +93,15 @@ pub(super) fn all_changes(feeds: &[Feed], reload: &Arc<Notify>) -> FeedChanges {
 }
 
 impl Feed {
-    /// Returns true if the page can be shown. It needs the operations, but not the other objects if
-    /// they cannot be read now.
+    /// Returns true if the page need not wait for this feed. If the cluster does not answer, the
+    /// page waits only for operations.
     pub(super) fn is_ready(&self) -> bool {
         self.is_read || self.problem.is_some() && self.resource.kind != live::KIND
     }
 
-    /// The server does not support to watch records, and files do not change.
+    /// Returns true if the objects are watched. Records are only listed, because the server does
+    /// not support a watch of records. Objects in files are only listed, because files do not
+    /// change.
     fn is_watched(&self) -> bool {
         self.source.server.from_files.is_none() && self.resource.kind != record::KIND
     }
@@ -107,7 +110,8 @@ impl Feed {
         self.filters.as_ref().map_or("", |it| &it.selector.text)
     }
 
-    /// Returns the list of the objects, and their changes.
+    /// Returns the list of the objects, and their changes. Objects that are not watched are listed
+    /// again after `reload`, or [`RETRY_INTERVAL`] after a failure.
     fn changes(self, reload: Arc<Notify>) -> BoxStream<'static, ObjectChange> {
         if self.is_watched() {
             let (server, namespace) = (&self.source.server, self.namespace.as_deref());
@@ -198,7 +202,7 @@ impl Feed {
             Problem::Forbidden { .. } => (problem.to_string(), true),
             other => (other.to_string(), false),
         };
-        // The watches report an outage.
+        // Only a failure of a watch counts as an outage.
         let is_outage = self.is_watched() && !is_refused;
         FeedProblem { why, is_outage }
     }

@@ -1,5 +1,5 @@
-//! Decides which requests are answered. The page has the data of the user, so no other web site, no
-//! other program and no other user of the machine may read it:
+//! Decides which requests are answered. The page has the data of the user. Other web sites, other
+//! programs and other users of the machine must not read it:
 //!
 //! - Only GET and HEAD are answered.
 //! - The header `Host` must name this server. So a web site whose name resolves to 127.0.0.1 (DNS
@@ -35,7 +35,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Creates the secret of the session for the server at this port of 127.0.0.1.
+    /// Creates a guard for the server at this port of 127.0.0.1, with a new session secret.
     pub(super) fn new(port: u16) -> Self {
         Self {
             port,
@@ -56,7 +56,7 @@ impl Guard {
         self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refuses requests that the page does not send.
+    /// Refuses requests that the page cannot have sent.
     pub(super) fn check(&self, request: &request::Parts) -> Result<(), Refusal> {
         if ![Method::GET, Method::HEAD].contains(&request.method) {
             let why = "only GET and HEAD are allowed";
@@ -111,14 +111,15 @@ impl Guard {
         refuse(StatusCode::UNAUTHORIZED, how)
     }
 
-    /// The name of the cookie, and `=`. All ports of 127.0.0.1 share their cookies, so the name has
-    /// the port.
+    /// Returns the name of the cookie and `=`. Browsers share cookies between all ports of
+    /// 127.0.0.1, so the name contains the port.
     fn cookie_name(&self) -> String {
         format!("ifo-session-{}=", self.port)
     }
 }
 
-/// Compares two secrets by their hashes. So the time of the comparison says nothing about the secrets.
+/// Compares the hashes of two secrets. So the duration of the comparison reveals nothing about the
+/// secrets.
 fn is_same(given: &str, expected: &str) -> bool {
     let hash = |text: &str| digest(&SHA256, text.as_bytes());
     hash(given).as_ref() == hash(expected).as_ref()

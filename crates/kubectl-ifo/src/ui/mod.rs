@@ -32,7 +32,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// Time limit for what the page reads when a user opens an operation, without `--request-timeout`.
+/// Default time limit of the requests that the page causes when a user opens an operation.
+/// `--request-timeout` overrides this limit.
 const DETAILS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The flags of `ui`.

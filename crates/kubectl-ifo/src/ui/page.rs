@@ -1,4 +1,4 @@
-//! The page as one file, and the policy that the browser enforces.
+//! The page as one file, and its Content-Security-Policy.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -38,7 +38,8 @@ pub(super) static PAGE: LazyLock<String> = LazyLock::new(|| {
     page
 });
 
-/// The policy for the page: it runs only its own scripts, and loads nothing.
+/// The Content-Security-Policy of the page. The browser runs only the scripts of the page, and
+/// loads no other files.
 static POLICY: LazyLock<String> = LazyLock::new(|| {
     let hash = |text: &str| {
         let hash = digest(&SHA256, text.as_bytes());
@@ -82,7 +83,7 @@ pub(super) fn with_data(data: &str) -> String {
         "<head>\n<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">",
         *POLICY
     );
-    // Without `<`, the data cannot end its element.
+    // Without `<`, the data cannot end the script element that contains it.
     let data = data.replace('<', "\\u003c");
     let element =
         format!("<script type=\"application/json\" id=\"data\">{data}</script>\n<script>");

@@ -40,13 +40,13 @@ const MAX_CONNECTIONS: usize = 64;
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Time after which a connection is closed, unless it is the stream of a tab. So clients that read
-/// nothing do not keep others out.
+/// nothing do not use up the [`MAX_CONNECTIONS`] for a longer time.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The media type of the stream of a tab.
 const EVENT_STREAM: &str = "text/event-stream";
 
-/// Largest number of Events in an answer.
+/// Largest number of Events in an answer. Older Events are left out.
 const MAX_EVENTS: usize = 50;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -64,7 +64,7 @@ pub(super) async fn serve(listener: TcpListener, site: &Site) {
         loop {
             match listener.accept().await {
                 Ok((stream, _)) => return Some((stream, listener)),
-                // An example is the limit of open files.
+                // For example, the process has too many open files. A later attempt can succeed.
                 Err(_) => sleep(Duration::from_millis(100)).await,
             }
         }
@@ -93,7 +93,8 @@ impl Site {
             }
         };
         tokio::select! {
-            // An error means that the client has closed the connection, or has sent no valid request.
+            // An error means that the client has closed the connection, or has sent no valid
+            // request.
             _ = connection => {}
             () = limit => {}
         }
@@ -111,8 +112,8 @@ impl Site {
         response
     }
 
-    /// Returns the page, its data, or what a user reads when an operation is opened: the Events of the
-    /// subject, and the rule set.
+    /// Returns the page, its data, or the details that the page needs when the user opens an
+    /// operation. The details are the Events of the subject, and the rule set.
     async fn read(&self, request: &request::Parts) -> Result<Response<Body>, Refusal> {
         self.guard.check(request)?;
         let path = request.uri.path();

@@ -1,9 +1,10 @@
 //! Decides, for the command `wait`, whether an empty list proves that no matching operation is in
-//! flight. It proves nothing if no rule set (`OperationRuleSet`) can detect the matching
-//! operations, or if one of their rule sets does not work.
+//! flight. An empty list proves nothing if no rule set (`OperationRuleSet`) can detect matching
+//! operations. It also proves nothing if a rule set that can detect matching operations does not
+//! work.
 //!
-//! The plugin names the rule sets that need not work in its requests. So the server states for each
-//! list whether the other rule sets work.
+//! In its requests, the plugin names the rule sets that need not work. So the server states for
+//! each list whether all other rule sets work.
 
 use super::wait_state::{Step, WaitEnd};
 use crate::cluster::api_client::ListCompleteness;
@@ -23,11 +24,12 @@ pub(super) fn must_work(rule_set: &ListedRuleSet, filters: &Filters, ignored: &[
 }
 
 /// Returns an error with the reason if `ifo-apiserver` may not detect all operations that match
-/// `filters`. A reason that can go away while the user waits is [`Problem::Other`]. If it cannot go
-/// away, for example because no rule set detects such operations, the wait ends with this reason.
+/// `filters`. If the reason can go away while the user waits, the error is a [`Problem::Other`],
+/// and the wait continues. Otherwise, the error is a [`WaitEnd::Unknown`], and the wait ends. An
+/// example is that no rule set detects such operations.
 ///
-/// `rule_sets` is the answer to the request for all rule sets, and `completeness` is that of the list
-/// of operations.
+/// `rule_sets` is the answer to the request for all rule sets. `completeness` is the completeness
+/// of the list of operations.
 pub(super) fn check_rule_sets(
     rule_sets: Result<&RuleSets, &Problem>,
     filters: &Filters,
@@ -36,8 +38,8 @@ pub(super) fn check_rule_sets(
 ) -> Step {
     match rule_sets {
         Ok(rule_sets) => check_detecting(rule_sets, filters, ignored)?,
-        // The user may not read rule sets. So the plugin cannot know whether a rule set detects
-        // operations that other filters than the namespace select.
+        // The user may not read rule sets, so the plugin cannot know which operations they detect.
+        // Without this right, no filter except `--namespace` is possible.
         Err(Problem::Forbidden { .. }) if filters.with_namespace(None).is_unfiltered() => {}
         Err(refused @ Problem::Forbidden { .. }) => {
             let hint = "without this right, --namespace is the only possible filter";
@@ -57,8 +59,8 @@ pub(super) fn check_rule_sets(
     Err(Problem::Other(format!("{why}{hint}")).into())
 }
 
-/// Returns an error with the reason if no rule set detects operations that match the filters, or if
-/// the server has not read such a rule set yet.
+/// Returns an error with the reason if no rule set detects operations that match the filters. Also
+/// returns an error if the server has not read such a rule set yet.
 fn check_detecting(rule_sets: &RuleSets, filters: &Filters, ignored: &[String]) -> Step {
     let exists = |name: &&String| rule_sets.items.iter().any(|it| it.name() == *name);
     if let Some(unknown) = ignored.iter().find(|it| !exists(it)) {

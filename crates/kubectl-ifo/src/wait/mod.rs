@@ -4,9 +4,11 @@
 //! of operations is not enough. If a rule set does not work, or if the watch is interrupted, the
 //! list can lack operations.
 //!
-//! If an `Activity` is about exactly the selected operations and states that nothing is in flight, the
-//! activity decides. Otherwise, lists and watches of operations decide, together with the statement
-//! of the server that its list is complete ([`check`]).
+//! In an object of the kind `Activity`, the server states whether operations are in flight. An
+//! activity is about a namespace, a node, a component or the whole cluster. If an activity is about
+//! exactly the selected operations and states that nothing is in flight, the activity decides.
+//! Otherwise, lists and watches of operations decide, together with the statement of the server
+//! that its list is complete ([`check`]).
 
 mod check;
 mod wait_loop;

@@ -1,9 +1,9 @@
 //! The main loop of `kubectl ifo wait`: reads the activity or lists the operations, decides whether
 //! the wait ends, and otherwise waits for a change.
 //!
-//! Each problem that can go away is handled in the same way: the result is unknown, the quiet period
-//! begins again, and the loop reads everything again after [`RETRY_INTERVAL`]. Examples are an
-//! interrupted watch, a rule set that does not work, and a server that does not answer.
+//! After each problem that can go away, the result is unknown, and the quiet period begins again.
+//! The loop reads everything again after [`RETRY_INTERVAL`]. Examples are an interrupted watch, a
+//! rule set that does not work, and a server that does not answer.
 //!
 //! A watch can fail without an error, and then delivers no changes. So only the answer to a new
 //! request can confirm that no operation is in flight.
@@ -33,19 +33,20 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Interval at which the operations and the rule sets are read again during the wait.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval while the result is unknown, and while an activity decides.
+/// Interval at which everything is read again while the result is unknown, or while an activity
+/// decides.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
-/// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all watched
-/// resources, usually takes less time.
+/// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all
+/// watched resources, usually takes less time.
 const MAX_UNKNOWN_TIME: Duration = Duration::from_mins(1);
-/// Largest number of rule sets that a request tells the server to ignore. If it does not name such
-/// a rule set, and this rule set does not work, the result is unknown. 250 names of usual length
-/// take about 6 KB.
+/// Largest number of rule sets that a request tells the server to ignore. If there are more, the
+/// server does not ignore the others. If one of the others does not work, the result is unknown.
+/// 250 names of usual length take about 6 KB.
 const MAX_IGNORED: usize = 250;
-/// The message for the goal `idle` if the cluster has only the custom resources of operations. They
-/// are out of date if the `ifo-apiserver` that writes them is killed. So they cannot prove that
-/// nothing is in flight.
+/// The message for the goal `idle` if the cluster has only the custom resources of operations. If
+/// the `ifo-apiserver` that writes the custom resources is killed, they are out of date. So they
+/// cannot prove that nothing is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
 /// The message if the timeout passes before the deciding answers have arrived.
 const NO_ANSWER: &str =
@@ -62,7 +63,7 @@ pub(super) struct OperationWait<'a> {
     doubt: Option<String>,
     /// True if the cluster has answered, and the values of the filters exist.
     are_filters_checked: bool,
-    /// The newest line of progress.
+    /// The line of progress that was printed last.
     printed: String,
 }
 
@@ -107,8 +108,10 @@ impl<'a> OperationWait<'a> {
         }
     }
 
-    /// Returns true if the command tries again after this problem: always if the server is busy or
-    /// unavailable, and after the first answer also after other problems that can go away.
+    /// Returns true if the command tries again after this problem. After the first answer of the
+    /// cluster, the command tries again after each problem that can go away. Before, it tries again
+    /// only if the server is busy or unavailable, because a wrong setting can be the cause of
+    /// another problem.
     fn is_temporary(&self, problem: &Problem) -> bool {
         use Problem::{Busy, Expired, Other, TimedOut, Unavailable, Unreachable};
         match problem {
@@ -123,7 +126,8 @@ impl<'a> OperationWait<'a> {
     async fn attempt(&mut self, server: &mut ApiClient) -> Step {
         let rule_sets = RuleSets::read(server).await;
         let all = rule_sets.iter().flat_map(|it| &it.items);
-        // Without the names of `--ignore-rule-set`, which come first.
+        // The rule sets that need not work, without those of `--ignore-rule-set`. In the header,
+        // the names of `--ignore-rule-set` come first.
         let others = all.filter(|it| !must_work(it, &self.filters, &[]));
         let others = others.map(ListedRuleSet::name);
         let others = others.filter(|name| !self.args.ignored.iter().any(|it| it == name));

@@ -85,12 +85,14 @@ pub(crate) struct WaitState {
     /// Time since which all operations are known and no relevant operation is active. None while a
     /// relevant operation is active, or while not all operations are known.
     quiet_since: Option<Instant>,
-    /// Time of the last answer that a relevant operation was active.
+    /// Time of the newest answer that showed a relevant operation as active. The end of a relevant
+    /// operation also sets this time.
     last_busy: Option<Instant>,
-    /// True if a relevant operation has ended as the goal demands. The operation can have been
-    /// ignored at its end.
+    /// True if an operation has ended as the goal demands. An operation that was ignored at its end
+    /// also counts, if it was relevant before.
     has_ended: bool,
-    /// The end of the wait, if an operation has ended so that the goal cannot be reached.
+    /// The end of the wait. Set if an operation failed or ended with an unknown result, so that the
+    /// goal `Succeeded` cannot be reached.
     end: Option<WaitEnd>,
 }
 
@@ -140,7 +142,8 @@ impl WaitState {
                     let failed = format!("{what}: {}", operation.status.message);
                     self.end = Some(WaitEnd::Failed(failed));
                 }
-                // Another operation has replaced this one.
+                // Another operation has replaced this one, so this end is neither a success nor a
+                // failure.
                 (WaitGoal::Succeeded, State::Superseded) => {}
                 (WaitGoal::Succeeded, state) if state != State::Succeeded => {
                     let why = format!("{what} has ended, but its result is unknown");
@@ -169,8 +172,8 @@ impl WaitState {
         self.update_quiet_period(now);
     }
 
-    /// Processes the answer of an activity that nothing has been in flight for the time `age`.
-    /// The quiet period begins after the last answer that an operation was active, even if the clocks
+    /// Processes an activity which states that nothing has been in flight for the time `age`. The
+    /// quiet period begins after the last answer that an operation was active, even if the clocks
     /// of this machine and of the server differ.
     pub(crate) fn idle(&mut self, age: Duration, now: Instant) {
         let age = age.min(self.settings.quiet_period.unwrap_or_default());
@@ -203,8 +206,8 @@ impl WaitState {
             WaitGoal::Started if self.active().next().is_some() => Err(WaitEnd::Reached),
             WaitGoal::Started => Ok(None),
             WaitGoal::Idle => Ok(quiet),
-            // If an operation becomes ignored, the quiet period can begin, although the operation
-            // has not ended.
+            // The quiet period alone is not enough: it can also begin if an operation becomes
+            // ignored, although the operation has not ended.
             WaitGoal::Completed | WaitGoal::Succeeded => Ok(quiet.filter(|_| self.has_ended)),
         }
     }

@@ -26,8 +26,8 @@ const EVENTS: &str = "/api/v1/events";
 /// Objects by namespace and name.
 type ObjectsByName = BTreeMap<(Option<String>, String), Value>;
 
-/// Objects by the path of their list in all namespaces. A path is missing if the files contain
-/// neither such objects nor a list of them.
+/// Objects by the path of their list for all namespaces. If the files contain neither an object nor
+/// an empty list of a resource, the path of the resource is missing.
 type Resources = BTreeMap<String, ObjectsByName>;
 
 /// The objects and the time that commands read from the files of `--from`.
@@ -41,10 +41,10 @@ pub(crate) struct FileContents {
     /// The index of the support bundle. None if the files are no support bundle.
     index: Option<BundleIndex>,
     resources: Resources,
-    /// Whether operations may be missing. Only a support bundle can state that its list of operations
-    /// is complete.
+    /// Whether operations may be missing. Only a support bundle can state that its list of
+    /// operations is complete.
     pub(crate) completeness: Result<(), Incomplete>,
-    /// The files with Events. They are parsed when the Events are needed.
+    /// The files with Events. They are parsed when a command first needs Events.
     event_files: Vec<FoundFile>,
     events: OnceLock<Vec<Value>>,
 }
@@ -83,7 +83,8 @@ impl FileContents {
             );
         }
         add_namespaces(&mut resources, index.as_ref());
-        // If a cluster has no operations, its must-gather has no file for operations.
+        // If a cluster has no operations, its must-gather has no file for operations. So a missing
+        // list counts as empty.
         let operations = [LIVE_GROUP, GROUP].map(|group| list_path(group, live::PLURAL, None));
         if !operations.iter().any(|it| resources.contains_key(it)) {
             resources.insert(operations[0].clone(), ObjectsByName::new());
@@ -144,7 +145,8 @@ impl FileContents {
         match self.resources.get(&whole) {
             Some(objects) if is_recorded => Ok(objects.values().filter(is_in).collect()),
             None if whole == EVENTS => {
-                // The files do not state whether there were Events.
+                // The files do not state whether the cluster had no Events, so an empty result is
+                // an error.
                 let found: Vec<&Value> = self.events().iter().filter(is_in).collect();
                 let found = Some(found).filter(|it| !it.is_empty());
                 found.ok_or_else(|| self.lacks(path))
@@ -202,7 +204,7 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
         let text = |field: &str| document[field].as_str().unwrap_or_default();
         let group = offline_kinds::group(text("apiVersion"));
         let empty_list = match text("kind").strip_suffix("List") {
-            // `kubectl get -o yaml` prints such a list for an empty result.
+            // For an empty result, `kubectl get -o yaml` prints an empty list of the kind `List`.
             Some("") if document["items"].as_array().is_some_and(Vec::is_empty) => {
                 Some(list_path(LIVE_GROUP, live::PLURAL, None))
             }
@@ -223,7 +225,8 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
     Ok(())
 }
 
-/// Adds the namespaces of the subjects, and the one whose operations were recorded.
+/// Adds a list of namespaces: the namespaces of the subjects, and the recorded namespace of a
+/// support bundle.
 fn add_namespaces(resources: &mut Resources, index: Option<&BundleIndex>) {
     let objects = resources.values().flat_map(BTreeMap::values);
     let subjects = objects.filter_map(|it| it["spec"]["subject"]["namespace"].as_str());
@@ -236,17 +239,18 @@ fn add_namespaces(resources: &mut Resources, index: Option<&BundleIndex>) {
     resources.insert(NAMESPACES.to_owned(), namespaces);
 }
 
-/// Returns true if commands need a file of a folder or an archive: the index of a support bundle,
-/// Events, and files that contain the API group.
+/// Returns true if commands need this file of a folder or an archive. Commands need the index of a
+/// support bundle, files with Events, and files that contain the API group.
 fn is_relevant(path: &str, bytes: &[u8]) -> bool {
     let name = base_name(path);
-    // A note names a file of this API that is not UTF-8.
+    // A file of this API that is not UTF-8 is also kept, so that a later note names the file.
     let has_group = || String::from_utf8_lossy(bytes).contains(GROUP);
     name == INDEX_FILE || is_events_file(path) || has_group()
 }
 
 /// Returns true if the path shows that the file contains Events. Examples are `core/events.yaml`
-/// and `core/events/a.yaml`. A folder can also have the name of a namespace `events`.
+/// and `core/events/a.yaml`. The name `events` of a folder alone is not enough, because a namespace
+/// can have this name.
 fn is_events_file(path: &str) -> bool {
     let name = base_name(path);
     name.split('.').next() == Some("events") || format!("/{path}").contains("/core/events/")

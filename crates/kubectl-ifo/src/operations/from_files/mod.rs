@@ -8,8 +8,8 @@
 //! - the output of `kubectl get ifos -o yaml`
 //!
 //! [`FileContents`] has the objects in the files: operations, records of completed operations, rule
-//! sets and Events. `ApiClient::list` takes them from there instead of a list request. If the files
-//! do not contain the requested objects, the result is an error.
+//! sets and Events. `ApiClient::list` reads these objects instead of sending a list request. If the
+//! files do not contain the requested objects, the result is an error.
 //!
 //! ```text
 //! read_files (folder, tar, gzip, text) ─▶ contents

@@ -35,14 +35,14 @@ const MAX_ENTRIES: usize = 1_000_000;
 /// A must-gather of a large cluster has some gigabytes.
 const MAX_ARCHIVE_BYTES: u64 = 32 << 30;
 
-/// Largest size of an extended header in bytes: a GNU long name, or the fields of pax. If one is
-/// larger, the command fails. On Linux, a path has at most 4 KiB.
+/// Largest size of an extended header in bytes: a GNU long name, or the fields of pax. If a header
+/// is larger, the command fails. On Linux, a path has at most 4 KiB.
 const MAX_EXTENDED_HEADER_BYTES: u64 = 64 << 10;
 
 /// The magic number of a tar archive: its offset in bytes, and its text.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
-/// Number of bytes at the beginning of a file that show its format.
+/// Number of bytes at the beginning of a file that are enough to recognize gzip and tar.
 const HEAD_BYTES: u64 = 262;
 
 /// The magic number of gzip.
@@ -68,9 +68,9 @@ impl FoundFile {
     }
 }
 
-/// Reads the files at `path`, in the order of their paths. The path `-` is standard input. A folder
-/// and an archive can also contain files that are not read. `is_relevant` decides which of the read
-/// files are kept, from the path and the content.
+/// Reads the files at `path`, in the order of their paths. The path `-` is standard input. In a
+/// folder or an archive, only files with the extensions of JSON and YAML are read. `is_relevant`
+/// gets the path and the content of such a file, and decides whether the file is kept.
 pub(crate) fn read(path: &Path, is_relevant: fn(&str, &[u8]) -> bool) -> io::Result<FoundFiles> {
     let mut found = FoundFiles {
         files: Vec::new(),
@@ -127,7 +127,7 @@ fn with_head(mut stream: impl Read) -> io::Result<(Vec<u8>, impl Read)> {
 /// The files that were kept so far.
 pub(crate) struct FoundFiles {
     pub(crate) files: Vec<FoundFile>,
-    /// The files and folders in a folder that cannot be read: their relative paths, and the errors.
+    /// The relative paths of the files and folders that cannot be read, and the errors.
     pub(crate) errors: Vec<(String, io::Error)>,
     /// Size of all kept files in bytes.
     total_bytes: usize,
@@ -145,8 +145,8 @@ impl FoundFiles {
         };
         for entry in entries {
             let path = format!("{prefix}{}", entry.file_name().to_string_lossy());
-            // Links to folders are skipped, because they can form a cycle. Reading a named pipe or a
-            // device could take forever.
+            // Links to folders are skipped, because they can form a cycle. Named pipes and devices
+            // are skipped, because reading them could take forever.
             if entry.file_type().is_ok_and(|it| it.is_dir()) {
                 self.add_folder(&entry.path(), &format!("{path}/"), depth + 1)?;
             } else if is_candidate(&path) && entry.path().is_file() {
@@ -186,7 +186,7 @@ impl FoundFiles {
     fn add_archive(&mut self, stream: impl Read) -> io::Result<()> {
         let mut archive = Archive::new(stream.take(MAX_ARCHIVE_BYTES));
         let mut long_name = None;
-        // For raw entries, the crate does not read names of any length into memory.
+        // The entries are raw, because otherwise the crate reads names of any length into memory.
         for (number, entry) in archive.entries()?.raw(true).enumerate() {
             if number >= MAX_ENTRIES {
                 let why = format!("the archive has more than {MAX_ENTRIES} entries");

@@ -2,8 +2,8 @@
 //! encodes them again for `-o json`. Unknown fields are kept.
 //!
 //! Custom resources come from persistence mode of `ifo-apiserver`, or from the older Go operator,
-//! which this project replaces. They and objects of other releases can lack fields, so missing
-//! fields have defaults.
+//! which this project replaces. Custom resources, and objects of other releases, can lack fields.
+//! Missing fields get defaults.
 
 use crate::operations::operation::InFlightOperation;
 use ifo_api::metadata::Condition;
@@ -11,7 +11,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// The fields that the type of the API requires, with their defaults. They are not printed.
+/// The fields that the type of the API requires, with their defaults. A field that has its default
+/// is not printed.
 static REQUIRED: LazyLock<Value> = LazyLock::new(|| {
     let mut required = json!(InFlightOperation::default());
     required["status"] = json!({
@@ -21,11 +22,13 @@ static REQUIRED: LazyLock<Value> = LazyLock::new(|| {
     required
 });
 
-/// The fields that a condition must have. A support bundle has no messages.
+/// The fields that a condition must have, with their defaults. For example, the conditions in a
+/// support bundle have no messages.
 static CONDITION: LazyLock<Value> = LazyLock::new(|| json!(Condition::default()));
 
-/// An operation or a record. Start and UID are those of the operation: a custom resource has them in
-/// its status.
+/// An operation, decoded from a live object, a custom resource or a record. The metadata has the
+/// start and the UID of the operation. If the status of the object contains them, they are copied
+/// from there.
 #[derive(Debug, Deserialize)]
 #[serde(try_from = "Value")]
 pub(crate) struct AnyOperation(pub(crate) InFlightOperation);
@@ -41,7 +44,7 @@ impl TryFrom<Value> for AnyOperation {
                 status.insert("phase".to_owned(), json!("Completed"));
                 status.insert("state".to_owned(), outcome);
             }
-            // Custom resources of the Go operator have only a phase.
+            // Custom resources of the Go operator have a phase, but no state.
             let phase = status.entry("phase").or_insert(json!("Active")).clone();
             status.entry("state").or_insert(phase);
             let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
@@ -58,7 +61,8 @@ impl TryFrom<Value> for AnyOperation {
     }
 }
 
-/// Returns the JSON of an operation or of a record. Start and UID are those of the operation.
+/// Returns the JSON of an operation or of a record. The metadata has the start and the UID of the
+/// operation.
 pub(crate) fn encode(operation: &InFlightOperation) -> Value {
     let mut object = serde_json::to_value(operation).unwrap_or_default();
     if let Some(status) = object["status"].as_object_mut() {

@@ -18,8 +18,8 @@ use kube::runtime::watcher::Config;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. The watch does
-/// not report that a rule set has stopped working, and that operations can be missing since then.
+/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. If a rule set
+/// stops working, new operations can be missing, but the watch does not report this.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A change of an operation or of the watches.
@@ -92,8 +92,8 @@ impl OperationSource {
         })
     }
 
-    /// Asks the server at each [`PROBE_INTERVAL`] why its list may be incomplete. If the server does
-    /// not answer, the stream has no item, because the watches report this.
+    /// Asks the server at each [`PROBE_INTERVAL`] why its list may be incomplete. If the server
+    /// does not answer, the stream yields no item, because the watches report the failure.
     pub(crate) fn probes(&self) -> impl Stream<Item = Option<Incomplete>> {
         let answers = stream::repeat(()).then(|()| async {
             tokio::time::sleep(PROBE_INTERVAL).await;
@@ -109,8 +109,8 @@ impl OperationFollower<'_> {
     pub(crate) async fn next(&mut self) -> Result<OperationChange, Problem> {
         loop {
             match self.pending.pop_front() {
-                // These errors remain until an administrator or the user changes something, so the
-                // watch is not retried.
+                // These errors remain until an administrator changes the rights or the user logs in
+                // again. So the watch is not retried.
                 Some(OperationChange::Lost(
                     problem @ (Problem::Forbidden { .. } | Problem::Unauthorized),
                 )) => return Err(problem),
@@ -136,8 +136,9 @@ impl OperationFollower<'_> {
             }
             ObjectChange::Applied(object) => {
                 if let Some(operation) = decoded(&object) {
-                    // The operation may have matched the filters before. For example, it can leave
-                    // the node of `--node`.
+                    // An operation that matched the filters before can stop matching them. For
+                    // example, the operation leaves the node of `--node`. This counts as a
+                    // deletion.
                     if self.source.filters.matches(&operation) {
                         self.known.insert(operation.key(), operation.clone());
                         let change = OperationChange::Applied(Box::new(operation));
@@ -159,8 +160,8 @@ impl OperationFollower<'_> {
         }
     }
 
-    /// Replaces the known operations of a watch with its new list, and keeps the differences as
-    /// changes.
+    /// Replaces the known operations of a watch with its new list, and adds the differences to the
+    /// pending changes.
     fn take_list(&mut self, number: usize, objects: &[DynamicObject]) {
         let listed = objects.iter().filter_map(decoded);
         let listed = listed.filter(|it| self.source.filters.matches(it));
@@ -187,7 +188,9 @@ impl OperationFollower<'_> {
         }
     }
 
-    /// Removes an operation. An unknown operation is no change.
+    /// Removes an operation, and adds the deletion to the pending changes. If the operation has
+    /// completed since its last known state, adds the completion first. If the operation is
+    /// unknown, adds nothing.
     fn delete(&mut self, operation: InFlightOperation) {
         if let Some(before) = self.known.remove(&operation.key()) {
             let operation = Box::new(operation);
@@ -200,7 +203,7 @@ impl OperationFollower<'_> {
     }
 }
 
-/// Decodes an operation. None if this is not possible.
+/// Decodes an operation. None if the object is not a valid operation.
 fn decoded(object: &DynamicObject) -> Option<InFlightOperation> {
     let object = serde_json::to_value(object).ok()?;
     AnyOperation::try_from(object).ok().map(|it| it.0)

@@ -10,8 +10,8 @@ use kube::api::{ApiResource, DynamicObject, Resource as _};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{Config, Error, Event, watcher};
 
-/// Largest number of namespaces that are watched one by one. Each namespace needs requests that stay
-/// open.
+/// Largest number of namespaces that are watched one by one. Each namespace needs a watch request
+/// that stays open. If there are more namespaces, the command fails.
 const MAX_NAMESPACES: usize = 100;
 
 /// A change of the objects of a watch.

@@ -1,7 +1,7 @@
 //! Formats operations as a table. On a terminal that is narrower than [`MESSAGE_COLUMN_WIDTH`],
 //! messages are on lines of their own. A table that is too wide shows the short names of kinds, and
-//! is then narrowed in the steps of [`STEPS`]. A watch (`list --watch`) adds rows to a table that is
-//! not narrowed. Its lines are cut.
+//! is then narrowed in the steps of [`STEPS`]. The table of `list --watch` is not narrowed, because
+//! rows are added later. Lines that are too long for the terminal are cut.
 
 use super::OperationColumn::{
     self, Expected, Message, Namespace, Operation, Progress, Started, State, Subject,
@@ -18,8 +18,8 @@ use unicode_width::UnicodeWidthStr as _;
 /// terminal, the column would have space for the first words of a message only.
 const MESSAGE_COLUMN_WIDTH: usize = 120;
 
-/// Smallest width of the column with messages. If the other columns leave less room, messages follow
-/// on lines of their own.
+/// Smallest width of the column with messages. If the other columns leave less room, messages
+/// follow on lines of their own.
 const MIN_MESSAGE_WIDTH: usize = 40;
 
 /// The blanks before a message on a line of its own.
@@ -29,8 +29,8 @@ const MESSAGE_INDENT: &str = "  ";
 /// column to a width in terminal columns. The width 0 removes the column.
 ///
 /// At the widths of the first steps, most texts are still understandable. The age always stays,
-/// because it shows which operations are new and which hang. Without a column, messages follow on
-/// lines of their own.
+/// because it shows which operations are new and which hang. If messages have no column, they
+/// follow on lines of their own.
 const STEPS: [(OperationColumn, usize); 15] = [
     (Message, MIN_MESSAGE_WIDTH),
     (Message, 0),
@@ -180,7 +180,7 @@ impl Table {
         text
     }
 
-    /// Formats a line with these cells.
+    /// Formats a line of the table. `cell` returns the text of a cell.
     fn line(&self, cell: impl Fn(OperationColumn) -> TerminalText) -> TerminalText {
         let columns = self.columns.iter();
         let all = columns.map(|(column, width)| (cell(*column).cut(*width), *width));

@@ -1,8 +1,8 @@
 //! Collects the history of each operation in a replay: its start, its end, and the changes between
 //! them. A change is in the history if a client that watches the operations would receive it.
 //!
-//! Each event of the recording has a time in seconds. These are the seconds of the stream.
-//! [`TimeScale`] converts them to clock times.
+//! The time of an event in the recording is a number of seconds. This module calls them seconds of
+//! the stream. [`TimeScale`] converts them to clock times.
 
 use super::recorded_time::TimeScale;
 use crate::operations::operation::{InFlightOperation, OperationFacts as _, subject_path};
@@ -26,8 +26,8 @@ pub(super) struct OperationHistory {
     /// Start, in seconds of the stream. If the rule computes the start, it can be before the first
     /// event.
     started: f64,
-    /// The states that the server would show, with their times in seconds of the stream. The list is
-    /// not empty.
+    /// The states that the server would show, with their times in seconds of the stream. The list
+    /// is not empty.
     pub(super) states: Vec<(f64, Arc<InFlightOperation>)>,
 }
 
@@ -74,7 +74,7 @@ impl OperationHistory {
             "state": status.state,
             "reason": status.reason,
             "messages": self.messages(),
-            // Including the appearance and the end.
+            // The number includes the first state and the end.
             "changes": self.states.len(),
             "timeline": timeline.collect::<Vec<_>>(),
         })
@@ -146,8 +146,8 @@ impl Recorder {
         operations.any(|it| is_settling(it.last()))
     }
 
-    /// Returns all operations, sorted by start, and the failures. With `hindsight`, an operation ends
-    /// when it is no longer detected.
+    /// Returns all operations, sorted by start, and the failures. With `hindsight`, an operation
+    /// ends when it is no longer detected.
     pub(super) fn into_results(mut self, hindsight: bool) -> (Vec<OperationHistory>, Vec<String>) {
         if hindsight {
             let operations = self.operations.iter_mut();
@@ -183,7 +183,7 @@ impl ReplayObserver for Recorder {
                 return;
             }
         };
-        // The replay also writes records of completed operations.
+        // A record of a completed operation contains no `InFlightOperation`, and is skipped.
         let Some(operation) = operation else { return };
         let t = self.scale.seconds_at_steady(at.steady);
         if let Some(index) = self.open.get(&key) {
@@ -194,8 +194,9 @@ impl ReplayObserver for Recorder {
                 history.states.push((t, operation));
             }
         } else if !self.closed {
-            // The start in the object has only whole seconds. So the time `t` is more exact, if it is
-            // in this second. If it is in the following second, the end of this second is used.
+            // The object contains the start as a whole second. If `t` is within this second, `t` is
+            // the more exact start. If `t` is within the following second, the end of this second
+            // is the start.
             let second = self.scale.seconds_at_wall(operation.started());
             let end = second + 1.0;
             let started = if t < end + 1.0 { t.min(end) } else { second };

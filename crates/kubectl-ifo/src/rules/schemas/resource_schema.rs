@@ -1,4 +1,5 @@
-//! Finds the type of a field in the schema of a resource, or that the schema has no such field.
+//! Finds the type of a field in the schema of a resource, and detects fields that the schema does
+//! not have.
 
 use ifo_cel::{FieldType, ObjectSchema, PathStep, nearest_value};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -6,8 +7,8 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// Maximum number of references that lead to the schema of one value. References can form a cycle, so a
-/// limit is necessary. Beyond the limit, any value is possible.
+/// Largest number of references that are followed to find one schema. References can form a cycle,
+/// so a limit is necessary. If the limit is reached, the schema allows any value.
 const MAX_REFERENCES: usize = 64;
 
 /// The schema of `metadata`. The schemas in CRDs do not describe this field.
@@ -61,9 +62,9 @@ impl ObjectSchema for ResourceSchema<'_> {
 }
 
 impl<'s> ResourceSchema<'s> {
-    /// Follows the references of a schema. In OpenAPI documents of Kubernetes, a field refers to its
-    /// schema with `$ref`, or with an `allOf` of one element. In CRDs, `allOf`, `anyOf` and `oneOf`
-    /// have neither fields nor types, because the schemas are structural.
+    /// Follows the references of a schema. In OpenAPI documents of Kubernetes, a field refers to
+    /// its schema with `$ref`, or with an `allOf` of one element. In CRDs, `allOf`, `anyOf` and
+    /// `oneOf` have neither fields nor types, because the schemas are structural.
     fn resolve(&self, mut schema: &'s Value) -> &'s Value {
         for _ in 0..MAX_REFERENCES {
             let part = match schema["allOf"].as_array().map(Vec::as_slice) {
@@ -101,8 +102,8 @@ fn type_of(schema: &Value) -> FieldType {
         }
         Some("array") => FieldType::List,
         Some("object") | None => FieldType::Object,
-        // The type `number` is here, because a number without a fraction can be an int or a double in
-        // CEL.
+        // The type `number` is here, because a number without a fraction can be an int or a double
+        // in CEL.
         _ => FieldType::Any,
     }
 }
