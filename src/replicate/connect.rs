@@ -28,8 +28,8 @@ pub struct LeaderAccess {
     pub api_service: &'static str,
     /// The name of our Service. The leader's certificate must be valid for this name.
     pub server_name: String,
-    /// The file with the token with which this replica authenticates to the leader. The kubelet renews
-    /// the token, so the client reads the file again at least once per minute.
+    /// The file that contains the token with which this replica authenticates to the leader. The
+    /// kubelet renews the token, so the client reads the file again at least once per minute.
     pub token_file: Option<String>,
 }
 
@@ -46,8 +46,8 @@ impl LeaderAccess {
         config.tls_server_name = Some(self.server_name);
         config.proxy_url = None;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // A watch can deliver nothing for a long time, so there is no time limit for reads. For
-        // state queries, the caller sets a time limit.
+        // A watch can deliver nothing for a long time, so the client has no read timeout. The
+        // callers close the connection if the leader does not answer other requests in time.
         config.read_timeout = None;
         config.default_retry = false;
         config.auth_info.token_file = self.token_file;

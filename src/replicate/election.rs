@@ -21,8 +21,8 @@
 //!   follower also waits for the additional time.
 //! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. A
 //!   replica that has led, or has completely copied a leader's index, creates the Lease one lease
-//!   duration after it noticed that there is none. Every other replica also waits for the additional
-//!   time. A leader creates a deleted Lease again with its next renewal.
+//!   duration after it noticed that there is none. Every other replica also waits for the
+//!   additional time. A leader creates a deleted Lease again with its next renewal.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the
@@ -35,12 +35,12 @@
 //! the next write. The next leader starts above the reserved resourceVersions. So even a leader
 //! that was paused for hours cannot issue a resourceVersion of the next leader.
 //!
-//! If a user edits, deletes or restores the Lease, the next leader may not know what the last leader
-//! has reserved. But these resourceVersions are hardly more than 15 s ahead of the last leader's
-//! clock. So each leader also starts 15 s ahead of its own clock.
+//! If a user edits, deletes or restores the Lease, the next leader may not know what the last
+//! leader has reserved. But the reserved resourceVersions are usually at most 15 s ahead of the
+//! last leader's clock. So each leader also starts at least 15 s ahead of its own clock.
 //!
-//! Each write of an existing Lease is a PUT with the `metadata.resourceVersion` that the replica last
-//! read or wrote. So of two concurrent writes, the kube-apiserver refuses one as a conflict.
+//! Each write of an existing Lease is a PUT with the `metadata.resourceVersion` that the replica
+//! last read or wrote. So of two concurrent writes, the kube-apiserver refuses one as a conflict.
 //!
 //! # Clocks
 //!
@@ -66,8 +66,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The largest number of consecutive conflicts after which the next turn begins at once. After a
-/// further conflict, the next turn begins after one retry period.
+/// The number of consecutive conflicts after each of which the next turn of the election begins at
+/// once. After one more conflict, the next turn begins after one retry period.
 const MAX_FAST_CONFLICTS: usize = 4;
 
 /// The settings of the election, and the parts of this replica with which it works.
@@ -80,7 +80,8 @@ pub struct ElectionInputs {
     pub pod: Option<String>,
     /// The `HOST:PORT` at which other replicas connect to this replica. Empty if there is none.
     pub address: String,
-    /// Receives the role of this replica. Also has the state of its index.
+    /// The election publishes the role of this replica in this status. From this status, the
+    /// election also learns how current the replica's index is.
     pub status: ReplicaStatus,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
@@ -94,11 +95,11 @@ pub struct Election {
     /// The first part of the names of this replica's terms: the UID of its Pod and `_`. Outside a
     /// Pod, a random number replaces the UID.
     prefix: String,
-    /// The Lease as it was last read or written. Before the first read, it is like a Lease that does
-    /// not exist.
+    /// The Lease as this process last read or wrote it. Before the first read, `seen` looks like a
+    /// Lease that does not exist.
     seen: SeenLease,
-    /// The number of conflicts since the last write without a conflict. After a conflict, the next turn
-    /// begins at once, and reads the Lease.
+    /// The number of consecutive writes that failed with a conflict. After a conflict, the next
+    /// turn begins at once, and reads the Lease.
     conflicts: usize,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
@@ -162,8 +163,8 @@ impl Election {
         let done = self.attempt().await;
         let next = *done.as_ref().unwrap_or(&BootTime::MAX);
         self.report_problem(done.err());
-        // If this replica leads, the next turn must not be later than the end of the leadership.
-        // Otherwise this replica would stop leading too late.
+        // If this replica leads, the next turn begins at the end of the leadership at the latest,
+        // because a turn is what stops an expired leadership.
         let leading = self.leading.as_ref();
         let end = leading.map_or(BootTime::MAX, |it| it.leadership.until());
         let left = next.min(end).since(clock::boot());
@@ -175,7 +176,8 @@ impl Election {
     async fn attempt(&mut self) -> Result<BootTime, String> {
         let begun = clock::boot();
         let conflicts = std::mem::take(&mut self.conflicts);
-        // The leader knows the Lease from its last write, unless another client has changed it.
+        // The leader knows the Lease from its last write, so it reads the Lease only after a
+        // conflict. A conflict means that another client has changed the Lease.
         if self.leading.is_none() || conflicts > 0 {
             let read = self.read().await;
             read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
@@ -192,8 +194,8 @@ impl Election {
         };
         match written {
             Ok(()) => Ok(begun + self.inputs.timing.retry_period),
-            // After many conflicts in a row, the cause is probably another one. For example, a missing
-            // namespace also causes a 404.
+            // After many consecutive conflicts, the cause is probably not another client. For
+            // example, a missing namespace also causes a 404.
             Err(error) if is_conflict(&error) && conflicts < MAX_FAST_CONFLICTS => {
                 self.conflicts = conflicts + 1;
                 Ok(clock::boot())
@@ -285,8 +287,8 @@ impl Election {
     }
 }
 
-/// Returns true if a write had no effect, because another client has changed, created or deleted the
-/// Lease.
+/// Returns true if a write had no effect, because another client has changed, created or deleted
+/// the Lease.
 fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
 }

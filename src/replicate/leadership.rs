@@ -68,7 +68,7 @@ struct LeadershipGrant {
 
 impl LeadershipGrant {
     fn has_expired(self) -> bool {
-        // Without an election, `until` is never reached, so the clock is not read.
+        // Without an election, the leadership never expires, so the clock is not read.
         self.until < BootTime::MAX && clock::boot() >= self.until
     }
 }
@@ -88,8 +88,8 @@ impl Leadership {
         Self { term, start, grant }
     }
 
-    /// Records a successful renewal of the Lease. If the leadership is already over, the renewal does
-    /// not extend it.
+    /// Records a successful renewal of the Lease. If the leadership is already over, the renewal
+    /// does not extend it.
     pub(super) fn renew(&self, reserved: Rv, until: BootTime) {
         self.grant.send_modify(|grant| {
             if !grant.has_expired() {
@@ -129,7 +129,7 @@ impl Leadership {
     }
 
     /// Waits until a resourceVersion above `rv` is reserved. Returns false if the leadership is
-    /// lost.
+    /// lost. As in [`Leadership::lost`], the election ends this wait when the leadership expires.
     pub async fn reserved_above(&self, rv: Rv) -> bool {
         let mut grant = self.grant.subscribe();
         let is_over_or_enough =
@@ -139,7 +139,8 @@ impl Leadership {
         self.is_valid()
     }
 
-    /// Waits until the leadership is over.
+    /// Waits until the leadership is over. The passage of time alone does not end this wait: the
+    /// election ends an expired leadership, and thus the wait.
     pub async fn lost(&self) {
         let mut grant = self.grant.subscribe();
         // `self` has the sender, so this wait cannot fail.

@@ -1,5 +1,5 @@
-//! The contents of the Lease with which the replicas elect their leader. The values for which a Lease has
-//! no field are in an annotation.
+//! The contents of the Lease with which the replicas elect their leader. The values for which a
+//! Lease has no field are in an annotation.
 
 use super::{Leader, Term};
 use crate::clock;
@@ -18,10 +18,10 @@ const NOTE: &str = "ifo.kubevirt.io/election";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ElectionNote {
-    /// The `HOST:PORT` of the holder. It stays after the holder has released the Lease, because
-    /// followers may still copy the holder's last changes.
+    /// The `HOST:PORT` of the holder. The address stays in the Lease after the holder has released
+    /// the Lease, because followers may still copy the holder's last changes.
     pub leader_address: String,
-    /// The holder, or the previous holder if the Lease has none.
+    /// The term of the holder. If the Lease has no holder, the term of the previous holder.
     pub last_holder: Term,
     /// The highest reserved resourceVersion. The holder issues no higher resourceVersion before the
     /// next renewal, and the next leader starts above it. None if the Lease has no reservation.
@@ -29,14 +29,14 @@ pub(super) struct ElectionNote {
     /// The last resourceVersion that the last holder issued before it released the Lease. None if
     /// the last holder did not release the Lease.
     pub final_version: Option<u64>,
-    /// True if another replica was copying the index of the last holder at the time of the holder's
-    /// last write to the Lease.
+    /// True if another replica was copying the holder's index when the holder last renewed the
+    /// Lease. A release does not change this value.
     pub mirrored: bool,
 }
 
-/// The values of the Lease that the election uses. Each renewal changes the record. If the record
-/// does not change for one lease duration, the Lease has expired. Labels and other annotations are
-/// not in the record. So an edit of them does not count as a renewal.
+/// The values of the Lease that the election uses. Each renewal changes this record. If the record
+/// does not change for one lease duration, the Lease has expired. The record does not contain
+/// labels and other annotations, so an edit of these does not count as a renewal.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct LeaseRecord {
     /// The holder, its renewals, and the lease duration.
@@ -57,12 +57,13 @@ impl LeaseRecord {
         }
     }
 
-    /// Writes the values of this record into `lease`, with the current time as the renewal time. Keeps
-    /// the metadata of `lease`, apart from the annotation of the election.
+    /// Writes the values of this record into `lease`, with the current time as the renewal time.
+    /// Keeps the metadata of `lease`, apart from the annotation of the election.
     pub fn write(&self, mut lease: Lease) -> Lease {
         let before = lease.spec.take().and_then(|spec| spec.renew_time);
-        // The other replicas notice a renewal by the change of `renewTime`. So the new time must
-        // differ from the last one. If a clock was set back, the two times could be equal.
+        // The other replicas notice a renewal because `renewTime` changes, so the new time must
+        // differ from the last one. After a clock was set back, the two times can be equal by
+        // chance.
         let micros = clock::now().as_microsecond();
         let micros = micros + i64::from(before.is_some_and(|it| it.0.as_microsecond() == micros));
         let now = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
@@ -83,8 +84,8 @@ impl LeaseRecord {
         holder.filter(|holder| !holder.is_empty()).map(Term::from)
     }
 
-    /// Returns the holder of the Lease, or the last holder if there is no holder now. Returns None if
-    /// the Lease was never held.
+    /// Returns the holder of the Lease, or the last holder if there is no holder now. Returns None
+    /// if the Lease was never held.
     pub fn last(&self) -> Option<Leader> {
         let term = self
             .holder()
@@ -101,7 +102,8 @@ impl LeaseRecord {
         self.note.final_version.map(Rv).filter(|_| !is_held)
     }
 
-    /// Returns the time for which the Lease is valid without a renewal.
+    /// Returns the time for which the Lease is valid without a renewal, limited to the range
+    /// [`LEASE_DURATIONS`].
     pub fn duration(&self) -> Duration {
         let seconds = self.spec.lease_duration_seconds.unwrap_or(0);
         let duration = Duration::from_secs(seconds.try_into().unwrap_or(0));
@@ -109,8 +111,8 @@ impl LeaseRecord {
     }
 }
 
-/// Returns a lease duration in the unit of a Lease. The Lease contains whole seconds. The duration is
-/// rounded up, because the Lease must not expire too early.
+/// Returns a lease duration in the unit of a Lease. The Lease contains whole seconds. The duration
+/// is rounded up, because the Lease must not expire too early.
 pub(super) fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_millis().div_ceil(1000);
     i32::try_from(seconds).unwrap_or(i32::MAX)

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource as _};
 
-/// The name of the `ClusterRole` that owns the Lease and the `APIService`. This `ClusterRole` is
-/// defined in `deploy/rbac/server.yaml`. If an administrator deletes the `ClusterRole`, the garbage
-/// collector also deletes the Lease and the `APIService`.
+/// The name of the `ClusterRole` that owns the Lease and the `APIService` of this server. This
+/// `ClusterRole` is defined in `deploy/rbac/server.yaml`. If an administrator deletes the
+/// `ClusterRole`, the garbage collector also deletes the Lease and the `APIService`.
 ///
 /// The owner of an `APIService` must be cluster-scoped, so the owner is a `ClusterRole`.
 pub const OWNER: &str = "ifo-apiserver-registration";
@@ -37,8 +37,8 @@ impl Leases {
         self.api.get_opt(&self.name).await
     }
 
-    /// Writes the Lease, and returns the stored Lease. If `lease` has a resourceVersion, replaces the
-    /// Lease with this resourceVersion. Otherwise creates the Lease.
+    /// Writes the Lease, and returns the stored Lease. If `lease` has a resourceVersion, replaces
+    /// the Lease with this resourceVersion. Otherwise creates the Lease.
     pub(super) async fn write(&self, mut lease: Lease) -> kube::Result<Lease> {
         let params = PostParams::default();
         if lease.metadata.resource_version.is_some() {
@@ -47,8 +47,9 @@ impl Leases {
         lease.metadata.name = Some(self.name.clone());
         lease.metadata.owner_references = match owner(&self.roles).await {
             Ok(owner) => owner.map(|owner| vec![owner]),
-            // For example, a right is missing. Then the new Lease has no owner, so the garbage
-            // collector does not delete it.
+            // The kube-apiserver refuses the read, for example because an RBAC permission is
+            // missing. Then this replica creates the Lease without an owner, so the garbage
+            // collector never deletes the Lease.
             Err(kube::Error::Api(_)) => None,
             Err(error) => return Err(error),
         };
@@ -56,7 +57,8 @@ impl Leases {
     }
 }
 
-/// Reads the owner of the Lease and of the `APIService`.
+/// Returns a reference to the `ClusterRole` [`OWNER`], which owns the Lease and the `APIService`.
+/// Fails if the `ClusterRole` does not exist.
 pub async fn owner(roles: &Api<ClusterRole>) -> kube::Result<Option<OwnerReference>> {
     Ok(roles.get_metadata(OWNER).await?.owner_ref(&()))
 }

@@ -25,8 +25,8 @@ use serde_json::value::RawValue;
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
 /// leader limits each object to about 64 KiB, so a page has at most about 32 MiB.
 ///
-/// The follower sets no limit of its own: it has verified the certificate of the leader, and the
-/// leader runs the same program.
+/// The follower does not limit the bytes of a page. The follower has verified the certificate of
+/// the leader, and the leader runs the same program.
 pub(super) const PAGE_OBJECTS: &str = "500";
 
 /// The request header that names the leadership term of the leader.
@@ -140,9 +140,9 @@ impl Link {
         Ok((objects?, next))
     }
 
-    /// Watches the changes after the resourceVersion `after`. The first item of the stream is no
-    /// change. It has the resourceVersion `after`. It confirms that the leader knows `after`, and
-    /// still has all later changes.
+    /// Watches the changes after the resourceVersion `after`. The first item of the stream has the
+    /// resourceVersion `after`, and no write. With this item, the leader confirms that it knows
+    /// `after` and still has all later changes.
     pub async fn watch(
         &self,
         after: Rv,
@@ -189,7 +189,7 @@ impl From<kube::Error> for LinkError {
     }
 }
 
-/// Returns the error for an answer with this status code.
+/// Returns the error for an answer with the HTTP status `code`.
 fn of_code(code: u16) -> LinkError {
     let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     match status {
@@ -202,7 +202,7 @@ fn of_code(code: u16) -> LinkError {
     }
 }
 
-/// Decodes an object. Returns it with its key and its resourceVersion.
+/// Decodes an object, and returns the object with its key and its resourceVersion.
 fn decode(json: &RawValue) -> Result<LeaderObject, LinkError> {
     let PartialObjectMeta {
         types, metadata, ..

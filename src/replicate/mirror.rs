@@ -4,13 +4,14 @@
 //! The mirror lists and watches the leader's operations. So the follower's index gets the same
 //! objects and the same changes, with the same resourceVersions.
 //!
-//! During an update, replicas of the old and the new release copy each other. The follower keeps
-//! fields that only the leader's release knows ([`ifo_api::metadata::UnknownFields`]).
+//! During an update of the server, a replica of the old release can copy the index of a leader of
+//! the new release, or the reverse. The follower keeps fields that only the leader's release knows
+//! ([`ifo_api::metadata::UnknownFields`]).
 //!
 //! If a leader crashes, one follower may have received changes that the next leader has not
 //! received. Then the next leader does not know the resourceVersion of this follower's index. So
-//! the follower replaces its index by the whole state of the next leader, and these changes are
-//! lost.
+//! the follower replaces its index by the whole state of the next leader. The changes that only
+//! this follower has received are lost.
 
 use super::link::{LeaderChange, Link, LinkError};
 use super::{Leader, ReplicaStatus, Term};
@@ -35,13 +36,13 @@ pub struct Mirror {
     connect: Connect,
     /// The role of this replica, and how current its index is. The mirror updates this status.
     status: ReplicaStatus,
-    /// The start of the next copy.
+    /// Where the next copy starts.
     next_start: CopyStart,
-    /// The start of the next copy if the leader lacks the resourceVersion of the current copy.
+    /// Where the next copy starts if the current copy fails with [`LinkError::Gone`].
     start_if_gone: CopyStart,
 }
 
-/// The start of a copy of the leader's index.
+/// Where a copy of the leader's index starts.
 #[derive(Clone, Copy)]
 enum CopyStart {
     /// Only the changes after the resourceVersion of this replica's index. If the index was never
@@ -55,7 +56,7 @@ enum CopyStart {
 }
 
 impl Mirror {
-    /// Creates the mirror of a replica, which creates the clients of its connections with `connect`.
+    /// Creates the mirror of a replica. `connect` creates the clients of the mirror's connections.
     pub fn new(connect: Connect, status: ReplicaStatus) -> Self {
         Self {
             connect,
@@ -66,8 +67,8 @@ impl Mirror {
     }
 
     /// Copies the index of `leader`. The future never completes, but the caller can drop it at any
-    /// time. The index always has the whole state of one resourceVersion: a write to the index
-    /// contains no await point, so a drop never interrupts a write.
+    /// time. A drop never leaves a partial state in the index, because a write to the index
+    /// contains no await point.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         let mut logged_reason = String::new();
         self.status.begin_following();
@@ -79,8 +80,9 @@ impl Mirror {
             let reason = interruption.to_string();
             if reason != logged_reason {
                 let (address, term) = (&leader.address, &leader.term);
-                // Other interruptions usually end without a person, for example when the leader
-                // has restarted. Wrong credentials stay wrong.
+                // Missing or wrong credentials are a warning, because an administrator must correct
+                // them. Other interruptions usually end without an administrator, for example when
+                // the leader has restarted.
                 if let LinkError::NotAuthorized(_) = interruption {
                     tracing::warn!(leader = address, %term, reason,
                         "this replica may not copy the operations of the leader");
@@ -109,9 +111,9 @@ impl Mirror {
             CopyStart::Resume | CopyStart::Oldest => Some(Rv(first.oldest)),
             CopyStart::Newest => Some(Rv(first.head)),
         };
-        // If the copy of a whole state fails, the leader has dropped changes that the copy still
-        // needed. The leader drops the oldest changes first. So the next copy starts from the newest
-        // state, which needs only newer changes.
+        // If the copy of a whole state fails with `Gone`, the leader has dropped changes that the
+        // copy still needed. The leader drops the oldest changes first. So the next copy starts
+        // from the newest state, which needs only newer changes.
         self.start_if_gone = at.map_or(CopyStart::Oldest, |_| CopyStart::Newest);
         let copying = self.copy_from(at, Rv(first.head), writer, &link, &leader.term);
         let copied = tokio::select! {
@@ -127,8 +129,9 @@ impl Mirror {
         copied
     }
 
-    /// Replaces the index by the leader's state at the resourceVersion `at`, if it is given. Then
-    /// copies the later changes. This replica is in sync when it has the resourceVersion `in_sync`.
+    /// If `at` is given, first replaces the index by the leader's state at the resourceVersion
+    /// `at`. Then copies the later changes. This replica is in sync when it has the resourceVersion
+    /// `in_sync`.
     async fn copy_from(
         &mut self,
         at: Option<Rv>,
@@ -191,9 +194,9 @@ fn apply(writer: &mut Writer, (rv, write): LeaderChange) -> Result<(), LinkError
         Some(write) => {
             writer.commit([write], VersionAssignment::Exact(rv))?;
         }
-        // At the start of a leadership term, the leader's index gets a new resourceVersion without a
-        // changed object. Every other change without an object has a resourceVersion that this index
-        // has already reached.
+        // At the start of a leadership term, the leader's index gets a new resourceVersion without
+        // a changed object. Every other change without an object has a resourceVersion that this
+        // index has already reached.
         None if rv > writer.head() => writer.mark(rv)?,
         None => {}
     }

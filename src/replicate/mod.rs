@@ -9,8 +9,8 @@
 //! a [`ReplicaRole`].
 //!
 //! Suppose that a leader checks its Lease, and then its process is paused for a long time. When the
-//! process continues, another replica may already lead. So a check of the Lease cannot prevent that
-//! two replicas issue the same resourceVersion. For this reason, the leader reserves
+//! process continues, another replica may already lead. So a check of the Lease cannot keep two
+//! replicas from issuing the same resourceVersion. For this reason, the leader reserves
 //! resourceVersions in the Lease before it issues them. The next leader starts above the reserved
 //! resourceVersions. See [`Leadership::reserved`].
 

@@ -33,8 +33,8 @@ pub fn routes(replica_status: ReplicaStatus) -> Router {
 
 /// Returns the right to `get` the path `/peer` if the request names a leadership term, and None for
 /// any other request. The requests of followers name a term. But any client can send the header
-/// `ifo-term`. So only a request of a user with this right counts as the request of another replica.
-/// The `ServiceAccount` of the server has this right.
+/// `ifo-term`. So a request counts as the request of another replica only if the user has this
+/// right. The `ServiceAccount` of the server has this right.
 pub fn required_access(headers: &HeaderMap) -> Option<Attributes> {
     headers
         .contains_key(TERM_HEADER)

@@ -7,11 +7,11 @@
 //! A client that reads from a follower expects all changes that the leader had when the read
 //! arrived. So the follower sends a state query to the leader, and the answer contains the leader's
 //! newest resourceVersion. The follower waits until its own index has this resourceVersion, and
-//! then answers the read. After a time limit, the follower answers the read from its index as it
-//! is.
+//! then answers the read. If this takes too long, the follower answers the read from its current
+//! index.
 //!
-//! `queries.rs` sends the state queries of this replica. `peers.rs` answers the state queries of other
-//! replicas.
+//! `queries.rs` sends the state queries of this replica. `peers.rs` answers the state queries of
+//! other replicas.
 
 mod peers;
 mod queries;
@@ -26,8 +26,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 /// The interval of state queries while no reads arrive. If a read arrives earlier, the follower
-/// sends the next state query at once. If the leader of the current term does not answer a query,
-/// the interval begins when [`queries::NO_QUERY_PERIOD`] is over.
+/// sends the next state query at once. If a query fails, the interval begins when
+/// [`queries::NO_QUERY_PERIOD`] is over.
 const QUERY_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The time limit of a state query. If the leader does not answer within this time, the follower
@@ -50,16 +50,17 @@ const STALE_AFTER: Duration = Duration::from_secs(15);
 /// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
-/// If the kube-apiserver has not answered this replica for this time, but the leader still leads, this
-/// replica becomes unready. Without the kube-apiserver, a replica cannot authenticate and authorize new
-/// clients. The time is longer if twice the renew deadline is longer.
+/// If the kube-apiserver has not answered this replica for this time, but the leader still leads,
+/// this replica becomes unready. Without the kube-apiserver, a replica cannot authenticate and
+/// authorize new clients. If twice the renew deadline is longer than this time, twice the renew
+/// deadline applies instead.
 ///
 /// A leader that the kube-apiserver does not answer stops leading after the renew deadline (5 s by
 /// default). Then this replica stays ready, because no other replica serves clients better.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(10);
 
-/// The state of one replica that its tasks share: the role of the replica, and how current its index
-/// is. Clones share one state.
+/// The role of this replica, and how current its index is. The tasks of the replica share this
+/// state. Clones share one state.
 #[derive(Clone)]
 pub struct ReplicaStatus(Arc<SharedReplicaStatus>);
 
@@ -70,8 +71,8 @@ struct SharedReplicaStatus {
     final_version: watch::Sender<Option<Rv>>,
     /// Notified when a read waits for the next state query.
     query_wanted: Notify,
-    /// The last answer of the leader. None while this replica sends no state queries, so that reads
-    /// do not wait.
+    /// The last answer of the leader. Before the first answer, a placeholder with the query number
+    /// 0. None while this replica sends no state queries. Then reads do not wait.
     answer: watch::Sender<Option<LastAnswer>>,
     state: Mutex<TimedState>,
 }
@@ -87,7 +88,7 @@ struct LastAnswer {
 struct TimedState {
     /// The number of state queries that this replica has sent.
     queries: u64,
-    /// The last time at which this replica's index certainly had all changes of the leader.
+    /// This replica's index contains all changes that the leader had at this time.
     up_to_date_at: Instant,
     /// The start of the time limit [`UNREADY_WITHOUT_LEADER`]. Each of these events starts the time
     /// limit again:
@@ -96,16 +97,16 @@ struct TimedState {
     /// - This replica begins to follow a leader.
     /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
     leader_reached_at: Instant,
-    /// The reason why this replica does not copy the operations of the leader. None while it copies
-    /// them, and before it has followed a leader.
+    /// The reason why this replica does not copy the operations of the leader. None while this
+    /// replica copies them, and before this replica has followed a leader.
     interruption: Option<LinkError>,
-    /// An answer whose resourceVersion this replica's index has not reached. Until then, later
-    /// answers do not replace it.
+    /// The oldest answer whose resourceVersion this replica's index has not reached. Later answers
+    /// do not replace this answer until the index has reached its resourceVersion.
     unreached: Option<LastAnswer>,
     /// The time of the last state query that this replica received from another replica. None if
     /// this replica has received no state query.
     last_peer_query: Option<Instant>,
-    /// The time from which this replica is unready, unless the kube-apiserver answers before.
+    /// This replica becomes unready at this time, unless the kube-apiserver answers before.
     unready_at: Instant,
     /// The last leadership term in which this replica led. A leadership term is the time for which
     /// one leader holds the Lease. This replica sends the changes of this term to followers. The
@@ -117,7 +118,7 @@ struct TimedState {
 }
 
 impl ReplicaStatus {
-    /// Creates the status of a replica with the index of `reader`. No replica leads yet.
+    /// Creates the status of a replica with the index of `reader`. The role is vacant at first.
     pub fn new(reader: IndexReader) -> Self {
         let now = Instant::now();
         Self(Arc::new(SharedReplicaStatus {
@@ -158,17 +159,19 @@ impl ReplicaStatus {
         &self.0.role
     }
 
-    /// Returns the term of the last leader whose index this replica has copied completely. A term is
-    /// the time for which one leader holds the Lease. None if there is no such leader.
+    /// Returns the channel with the term of the last leader whose index this replica has copied
+    /// completely. A term is the time for which one leader holds the Lease. The value is None if
+    /// there is no such leader.
     ///
-    /// At the start of a connection, the leader tells its newest resourceVersion. The mirror sets
-    /// this value when this replica's index has reached this resourceVersion.
+    /// At the start of a connection, the leader sends its newest resourceVersion. When this
+    /// replica's index has reached that resourceVersion, the mirror sets this value.
     pub fn in_sync(&self) -> &watch::Sender<Option<Term>> {
         &self.0.in_sync
     }
 
-    /// Returns the last resourceVersion that this replica issued, if it has stopped leading for good.
-    /// Then the election releases the Lease.
+    /// Returns the channel with the last resourceVersion that this replica issued. The value is
+    /// None until this replica has stopped leading for good. When the value is set, the election
+    /// releases the Lease.
     pub(super) fn final_version(&self) -> &watch::Sender<Option<Rv>> {
         &self.0.final_version
     }
@@ -178,8 +181,9 @@ impl ReplicaStatus {
     ///
     /// Returns false in these cases, in which this replica may lack changes:
     ///
-    /// - This replica follows no leader.
-    /// - The leader does not answer a state query within 1 s.
+    /// - This replica neither leads nor follows a leader.
+    /// - The leader does not answer a state query within 1 s, or did not answer the last one.
+    /// - This replica is not connected to the leader.
     /// - This replica does not have the changes 3 s after the answer.
     pub async fn wait_until_current(&self) -> bool {
         if !self.is_following() {
@@ -198,8 +202,9 @@ impl ReplicaStatus {
         reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await
     }
 
-    /// Returns the state. If this replica's index has reached the resourceVersion of an answer, it
-    /// was up to date when the leader was asked.
+    /// Locks and returns the state. First updates `up_to_date_at`: if the index has reached the
+    /// resourceVersion of an answer, the index contains all changes that the leader had when this
+    /// replica sent the query.
     fn state(&self) -> MutexGuard<'_, TimedState> {
         let state = self.0.state.lock();
         let mut state = state.unwrap_or_else(PoisonError::into_inner);
@@ -222,8 +227,8 @@ impl ReplicaStatus {
         matches!(&*self.0.role.borrow(), ReplicaRole::Following(_))
     }
 
-    /// Returns the time since this replica last certainly had all operations of the leader. Returns
-    /// zero on the leader.
+    /// Returns the longest time by which this replica's index can be behind the leader's index.
+    /// Returns zero on the leader.
     pub fn lag(&self) -> Duration {
         let is_leading = self.leads();
         let mut state = self.state();
@@ -233,14 +238,14 @@ impl ReplicaStatus {
         state.up_to_date_at.elapsed()
     }
 
-    /// Returns true if this replica's index was last up to date more than 15 s ago. The index can
-    /// then lack operations. Possible causes: no replica leads, or this replica does not reach the
-    /// leader.
+    /// Returns true if this replica's index can be more than 15 s behind the leader's index. The
+    /// index can then lack operations. Possible causes: no replica leads, or this replica does not
+    /// reach the leader.
     pub fn is_stale(&self) -> bool {
         self.lag() > STALE_AFTER
     }
 
-    /// Waits until [`ReplicaStatus::is_stale`] returns true. Notices this within a second.
+    /// Waits until [`ReplicaStatus::is_stale`] returns true. Checks this once per second.
     pub async fn until_stale(self) {
         while !self.is_stale() {
             tokio::time::sleep(Duration::from_secs(1)).await;
@@ -269,8 +274,8 @@ impl ReplicaStatus {
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
 
-    /// Returns the reason why this replica is not ready or has no operations yet. None if no reason
-    /// is known.
+    /// Returns the reason why this replica is not ready, or does not copy the operations of the
+    /// leader. Returns None if no reason is known.
     pub fn unready_reason(&self) -> Option<String> {
         let interruption = self.state().interruption.clone();
         let cause = interruption.filter(|_| self.is_following());
@@ -299,11 +304,11 @@ impl ReplicaStatus {
     /// - This replica has completely copied the index of a leader. This leader may be gone now.
     /// - This replica follows a leader, but cannot connect to it because our `APIService` is not
     ///   registered. Before the registration, the kube-apiserver sends no requests to this replica.
-    ///   An administrator registers the server after the Deployment is ready. Until this replica has
-    ///   filled its index, it answers requests for operations with 429.
+    ///   An administrator registers the server after the Deployment is ready. Until this replica
+    ///   has filled its index, it answers requests for operations with 429.
     ///
-    /// Any other replica, for example a restarted container without a leader, has no operations.
-    /// Another replica may have them.
+    /// Any other replica has no operations, for example a restarted container that finds no leader.
+    /// Another replica may have the operations.
     pub fn has_joined(&self) -> bool {
         let is_unregistered = || self.state().interruption == Some(LinkError::NotRegistered);
         let is_in_sync = self.in_sync().borrow().is_some();

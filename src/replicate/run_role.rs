@@ -20,15 +20,15 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The tasks with which a leader detects operations and writes them to the index.
 pub trait Pipeline: Send {
-    /// Starts new tasks for the leadership term (the time for which one leader holds the Lease), and
-    /// detects operations until one of these events:
+    /// Starts new tasks for the leadership term (the time for which one leader holds the Lease),
+    /// and detects operations until one of these events:
     ///
     /// - `stop` is cancelled.
     /// - The leadership is lost.
     /// - A task ends. Each task must run until the end of the term. The future completes with the
     ///   name of this task.
     ///
-    /// Then stops all tasks of the term. While this replica still leads, tasks that write to the
+    /// Then stops all tasks of the term. If this replica still leads, tasks that write to the
     /// cluster first finish their current writes.
     fn run(
         &mut self,
@@ -62,8 +62,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         while !shutdown.is_cancelled() {
             let role = self.replica_status.role().borrow().clone();
             match &role {
-                // A replica that must retire can still acquire the Lease, and then releases it at once.
-                // After the release, it does not lead again.
+                // A replica that must retire can still acquire the Lease, and then releases it at
+                // once. After the release, it does not lead again.
                 ReplicaRole::Leading(leadership)
                     if leadership.is_valid()
                         && self.replica_status.final_version().borrow().is_none() =>
@@ -81,8 +81,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         None
     }
 
-    /// Copies the index of another replica, if `role` names one. Returns when the role has changed,
-    /// unless the same replica must still be copied.
+    /// If `role` names a replica to copy, copies the index of that replica. Returns when the role
+    /// has changed, unless the same replica must still be copied.
     async fn follow(&mut self, role: &ReplicaRole) {
         let head = self.writer.head();
         let leader = leader_to_copy(role, head);
@@ -121,8 +121,9 @@ impl<P: Pipeline> ReplicaTask<P> {
         ended
     }
 
-    /// Releases the Lease, so that another replica can lead at once. If a write of the Lease fails, the
-    /// election tries again. Returns true if this replica no longer holds the Lease.
+    /// Releases the Lease, so that another replica can lead at once. If a write of the Lease fails,
+    /// the election tries again. Returns false if the leadership was already lost, or if the Lease
+    /// was not released within [`RELEASE_TIMEOUT`].
     async fn release(&mut self, leadership: &Leadership) -> bool {
         if !leadership.is_valid() {
             return false;
@@ -131,7 +132,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         let last = status.final_version();
         last.send_replace(Some(self.writer.head()));
         let mut role = status.role().subscribe();
-        // Until the Lease is released, the role is `Leading` or, after a failed write, `Vacant(None)`.
+        // Until the Lease is released, the role is `Leading` or, after a failed write,
+        // `Vacant(None)`.
         let released = role.wait_for(|role| {
             matches!(
                 role,
@@ -151,9 +153,9 @@ impl<P: Pipeline> ReplicaTask<P> {
     }
 }
 
-/// Returns the replica whose index this replica must copy: the leader, or the last leader, which has
-/// released the Lease and still serves its last changes. `head` is the newest resourceVersion of this
-/// replica's index.
+/// Returns the replica whose index this replica must copy. This is the leader. If there is no
+/// leader, it is the last leader, as long as this replica lacks changes that the last leader issued
+/// before it released the Lease. `head` is the newest resourceVersion of this replica's index.
 fn leader_to_copy(role: &ReplicaRole, head: Rv) -> Option<&Leader> {
     match role {
         ReplicaRole::Following(leader) => Some(leader),

@@ -14,14 +14,15 @@ use std::time::Duration;
 
 /// The additional wait of a replica that may lack changes of the last leader, before it acquires
 /// the Lease. Meanwhile, a replica that has all changes can acquire the Lease. This wait applies if
-/// another replica was copying the leader's index when the leader last wrote the Lease.
+/// another replica was copying the leader's index when the leader last renewed the Lease.
 const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 
-/// The additional wait, in retry periods, if no other replica was copying the leader's index when
-/// the leader last wrote the Lease. In this case, this wait replaces [`ADDITIONAL_WAIT`].
+/// This wait, in retry periods, replaces [`ADDITIONAL_WAIT`] if no other replica was copying the
+/// leader's index when the leader last renewed the Lease.
 ///
-/// A replica that stopped copying before this write can still have all changes. Such a replica can
-/// acquire the Lease during this wait, because each replica reads the Lease once per retry period.
+/// A replica that stopped copying before this renewal can still have all changes. Such a replica
+/// can acquire the Lease during this wait, because each replica reads the Lease once per retry
+/// period.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -62,17 +63,17 @@ impl Election {
         }
     }
 
-    /// Returns the time after the last change of the Lease after which this replica acquires it.
+    /// Returns how long this replica waits before it acquires the Lease. The wait begins at the
+    /// last change of the Lease.
     fn acquisition_delay(&self, record: &LeaseRecord) -> Duration {
         let last = record.last().map(|leader| leader.term);
         // A restarted container has an empty index. If another replica has a copy of the last
-        // leader's index, the other replica should lead, so that no change is lost.
+        // leader's index, that replica should lead, so that no change is lost.
         let could_lose_changes = record.note.mirrored && self.head() == Rv(0);
         let is_own = last.as_ref().is_some_and(|it| self.is_own_term(it));
         // If the last renewal is older than the lease duration, the Lease may come from a backup.
-        // The age is used only if the term is this Pod's own. Then a container of this Pod wrote
-        // the renewal time. A Pod never moves to another node, so the renewal time and the current
-        // time come from the same clock.
+        // The age matters only if a container of this Pod wrote the renewal time. A Pod never moves
+        // to another node, so the renewal time and the current time come from the same clock.
         let is_recent = record.spec.renew_time.as_ref().is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed.0);
             age.unsigned_abs() < self.expiry_period(record)
@@ -92,15 +93,15 @@ impl Election {
         }
     }
 
-    /// Returns the newest resourceVersion of this replica's index. Returns zero if the index was never
-    /// filled.
+    /// Returns the newest resourceVersion of this replica's index. Returns zero if the index was
+    /// never filled.
     pub(super) fn head(&self) -> Rv {
         self.inputs.status.reader().head()
     }
 
-    /// Returns the last resourceVersion that this replica issued. Returns None until another task of
-    /// this replica requests the release of the Lease. After this request, this replica never leads
-    /// again.
+    /// Returns the last resourceVersion that this replica issued. Returns None until another task
+    /// of this replica requests the release of the Lease. After this request, this replica never
+    /// leads again.
     pub(super) fn final_version_at_stop(&self) -> Option<Rv> {
         *self.inputs.status.final_version().borrow()
     }

@@ -40,13 +40,13 @@ const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 /// ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
-/// The Lease as this process has last seen it. If there is no Lease, all fields of `lease` and `record`
-/// are empty.
+/// The Lease as this process last read or wrote it. If there is no Lease, all fields of `lease` and
+/// `record` are empty.
 pub(super) struct SeenLease {
     lease: Lease,
     pub(super) record: LeaseRecord,
-    /// The time at which this process first saw the Lease with this record. It is
-    /// [`BootTime::MAX`] before the first read, so that no replica acquires the Lease without a read.
+    /// The time at which this process first saw the Lease with this record. Before the first read,
+    /// this time is [`BootTime::MAX`], so that no replica acquires the Lease without a read.
     pub(super) since: BootTime,
     /// True if the Lease had expired when it was last read. A Lease expires if its record does not
     /// change for one lease duration.
@@ -66,9 +66,10 @@ impl SeenLease {
 }
 
 impl Election {
-    /// Returns the first resourceVersion of a new leader's term. It is above the reservation in
-    /// `record`, and above the newest resourceVersion of this replica's index. It is also ahead of the
-    /// clock by [`RESERVED_AHEAD`], because `record` may not contain the newest reservation.
+    /// Returns the first resourceVersion of a new leader's term. This resourceVersion is above the
+    /// reservation in `record`, and above the newest resourceVersion of this replica's index. It is
+    /// also at least [`RESERVED_AHEAD`] ahead of the clock, because `record` may not contain the
+    /// newest reservation.
     pub(super) fn first_version(&self, record: &LeaseRecord) -> Rv {
         let now = version(clock::now());
         let reserved = record.note.reserved_version.unwrap_or(0);
@@ -84,8 +85,9 @@ impl Election {
         Rv(highest.max(self.head().0).saturating_add(1))
     }
 
-    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves. It is not
-    /// below an earlier reservation of the term, because the boot clock and the index never go back.
+    /// Returns the highest resourceVersion that a write of the Lease at this moment reserves. This
+    /// resourceVersion is never below an earlier reservation of the term, because the boot clock
+    /// and the index never go back.
     fn reservation(&self, own: &OwnLeadership) -> Rv {
         let clock = version(own.at) + micros(clock::boot().since(own.boot));
         let head = self.head().max(own.leadership.start);
@@ -108,8 +110,8 @@ impl Election {
         Ok(())
     }
 
-    /// Sends a request for the Lease with the time limit `limit`, and returns its answer. Records the
-    /// time of the answer in the status of this replica.
+    /// Sends a request for the Lease with the time limit `limit`, and returns the answer. If the
+    /// kube-apiserver answers, records the time in the status of this replica.
     async fn within<T>(
         &self,
         limit: Duration,
@@ -129,7 +131,8 @@ impl Election {
     pub(super) async fn release(&mut self, version: Rv) -> kube::Result<()> {
         self.end_leadership("it releases the Lease");
         let mut record = self.seen.record.clone();
-        // The annotation can have been edited since the last renewal.
+        // A user may have edited the annotation since the last renewal, so the last holder is read
+        // from the spec.
         record.note.last_holder = record.holder().unwrap_or_default();
         record.spec.holder_identity = None;
         record.spec.acquire_time = None;
@@ -141,7 +144,8 @@ impl Election {
         Ok(())
     }
 
-    /// Writes the Lease with this replica as the holder. The write acquires the Lease, or renews it.
+    /// Writes the Lease with this replica as the holder. The write acquires the Lease, or renews
+    /// it.
     pub(super) async fn hold(&mut self, own: &OwnLeadership) -> kube::Result<()> {
         let sent = clock::boot();
         let reserved = self.reservation(own);

@@ -1,5 +1,6 @@
 //! Sends the state queries of a follower to the leader. The answer contains the leader's newest
-//! resourceVersion. [`ReplicaStatus::wait_until_current`] lets a read wait until this replica has it.
+//! resourceVersion. [`ReplicaStatus::wait_until_current`] delays a read until this replica's index
+//! has reached that resourceVersion.
 
 use super::{LastAnswer, MAX_UNANSWERED_QUERIES, QUERY_INTERVAL, QUERY_TIMEOUT, ReplicaStatus};
 use crate::index::Rv;
@@ -11,14 +12,17 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 /// further query for this time. Meanwhile, the follower answers reads from its own index at once.
 const NO_QUERY_PERIOD: Duration = Duration::from_secs(1);
 
-/// The time within which the leader must send a page of its list, or the watch must deliver the
-/// resourceVersion in the answer to a state query. After this time, the follower closes the
-/// connection and connects again. For example, after a network failure, the leader may still answer
-/// state queries, but the watch delivers no changes.
+/// The time within which the follower's index must reach the resourceVersion in the answer to a
+/// state query. Each page of the leader's list starts this time again. After this time, the
+/// follower closes the connection and connects again.
+///
+/// For example, after a network failure, the leader may still answer state queries, but the watch
+/// delivers no changes.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ReplicaStatus {
-    /// Records why the copy of the leader's index is interrupted, or None while the copy works.
+    /// Records the reason why the copy of the leader's index is interrupted. `reason` is None if
+    /// the copy works.
     pub fn set_interruption(&self, reason: Option<LinkError>) {
         let mut state = self.state();
         if reason == Some(LinkError::NotRegistered) {
@@ -29,7 +33,7 @@ impl ReplicaStatus {
         state.interruption = reason;
     }
 
-    /// Sets whether reads wait for the next state query.
+    /// Sets whether this replica sends state queries, and reads wait for the answers.
     pub fn set_asking(&self, is_asking: bool) {
         let before_all_reads = LastAnswer {
             query: 0,
@@ -47,8 +51,8 @@ impl ReplicaStatus {
         self.state().leader_reached_at = Instant::now();
     }
 
-    /// Records that the copy of the leader's whole state has made progress. So the time limit
-    /// [`STREAM_TIMEOUT`] begins again.
+    /// Starts the time limit [`STREAM_TIMEOUT`] again, because a connection has begun or a page of
+    /// the leader's list has arrived.
     pub(in crate::replicate) fn record_progress(&self) {
         self.state().unreached = None;
     }
