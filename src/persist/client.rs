@@ -2,11 +2,13 @@
 //! ([`InFlightOperation`]) stores one operation. A failed request returns a [`StoreFailure`].
 //!
 //! All writes except deletions are server-side apply. So the kube-apiserver keeps the labels and
-//! annotations of other clients, and removes the fields and labels that this server no longer sends.
+//! annotations of other clients, and removes the fields and labels that this server no longer
+//! sends.
 //!
 //! A change or a deletion names the uid and the resourceVersion that the leader last read or wrote.
-//! So if such a write of a previous leader arrives late, it cannot overwrite a newer state. The
-//! creation of a custom resource cannot name them. The watch finds a late creation.
+//! So if such a write of a previous leader arrives late, it cannot overwrite a newer state. A
+//! creation cannot name a uid, so a late creation of a previous leader can succeed. The leader then
+//! receives the created custom resource from its watch.
 
 use super::failure::StoreFailure;
 use futures::FutureExt as _;
@@ -44,8 +46,9 @@ impl Revision {
         })
     }
 
-    /// Returns true if this state of an object replaced the other state. Of two objects with the same
-    /// name, the one that a watch delivers later is newer.
+    /// Returns true if this state is newer than the other state. If the uids differ, the states
+    /// belong to two objects with the same name. Then `self` counts as newer, because callers pass
+    /// the state that the watch delivered last as `self`.
     pub(super) fn is_newer_than(&self, other: &Self) -> bool {
         let number = |revision: &Self| revision.resource_version.parse::<u64>().ok();
         self.uid != other.uid || number(self) > number(other)
@@ -59,8 +62,9 @@ pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 /// a fake cluster.
 pub trait Store: Send + Sync + 'static {
     /// Applies a custom resource, and returns its new revision. If `cr` has a uid and a
-    /// resourceVersion, and the stored object has another state or does not exist, fails with
-    /// [`StoreFailure::Conflict`]. Otherwise creates or changes the object.
+    /// resourceVersion, the stored object must have the same ones. If it has others or does not
+    /// exist, fails with [`StoreFailure::Conflict`]. Without a uid and a resourceVersion, creates
+    /// the object or changes it in any state.
     fn apply<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
     /// Deletes the custom resource if it has the state `revision`. Fails with
@@ -92,7 +96,8 @@ impl Store for ClusterStore {
         async move {
             let params = PatchParams {
                 // With strict validation, the kube-apiserver refuses a field that the CRD does not
-                // have. Without it, it would drop the field and report a success.
+                // have. Without strict validation, the kube-apiserver would drop the field and
+                // report a success.
                 field_validation: Some(ValidationDirective::Strict),
                 ..PatchParams::apply(FIELD_MANAGER).force()
             };

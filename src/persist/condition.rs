@@ -1,6 +1,6 @@
-//! Reports whether operations are written as custom resources: sets the condition
-//! `OperationsPersisted` in the status of this server's `APIService`, and logs each change of the
-//! status or reason of this condition.
+//! Reports whether operations are written as custom resources. The report is the condition
+//! `OperationsPersisted` in the status of this server's `APIService`. If the reason of the
+//! condition changes, the report is also logged.
 
 use super::failure::StoreFailure;
 use crate::clock;
@@ -18,8 +18,8 @@ pub const CONDITION: &str = "OperationsPersisted";
 /// The reason of the condition while operations are written.
 const WRITTEN: &str = "Written";
 
-/// The result of the recent requests for custom resources: operations are written, or requests fail,
-/// so that some or all operations are not written.
+/// The result of the recent requests for custom resources: operations are written, or requests
+/// fail. If requests fail, some or all operations are not written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PersistVerdict {
     /// The reason of the condition, in CamelCase.
@@ -61,9 +61,10 @@ impl PersistVerdict {
     }
 }
 
-/// Publishes a verdict. Logs it if its reason is new. A new message alone does not count as a change,
-/// because each refusal can name other fields. The next periodic write of the condition contains the
-/// new message.
+/// Publishes a verdict. If the reason of the verdict is new, logs the verdict and wakes the
+/// receivers. A new message alone does not wake the receivers, because the messages of two refused
+/// requests can name different fields. The next periodic write of the condition contains the new
+/// message.
 pub(super) fn publish(
     published: &watch::Sender<Option<PersistVerdict>>,
     verdict: Option<PersistVerdict>,
@@ -97,10 +98,10 @@ async fn read_condition(api: &Api<APIService>, api_service: &str) -> Option<(Str
 
 /// Writes the condition to this server's `APIService`. The future never completes.
 ///
-/// The condition is written when the verdict changes, and again each time that the period `every`
-/// has passed without a change. If an administrator deletes the `APIService` and applies it again,
-/// the condition is lost. The next write restores the condition. If writes of the condition fail,
-/// only the first error is logged.
+/// This function writes the condition when the reason of the verdict changes, and again each time
+/// that the period `every` has passed without a change. If an administrator deletes the
+/// `APIService` and applies it again, the condition is lost. The next write restores the condition.
+/// If writes of the condition fail, only the first error is logged.
 ///
 /// Before the first write, this function reads the condition of the previous leader. If the status
 /// is the same, the new condition keeps the `lastTransitionTime`.
@@ -111,8 +112,8 @@ pub async fn keep_condition(
     every: Duration,
 ) {
     let api: Api<APIService> = Api::all(client);
-    // The elements of the list `conditions` have the key `type`. So server-side apply changes only
-    // our condition, and keeps the conditions that the kube-apiserver writes.
+    // Server-side apply identifies the elements of the list `conditions` by their `type`. So the
+    // patch changes only our condition, and keeps the conditions that the kube-apiserver writes.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
     let (mut has_logged, mut written) = (false, None);
     loop {
@@ -135,7 +136,8 @@ pub async fn keep_condition(
                 }]},
             }));
             if let Err(error) = api.patch_status(api_service, &params, &patch).await
-                // If the APIService does not exist yet, a later attempt writes the condition.
+                // A missing `APIService` is not logged. After it is created, a later attempt writes
+                // the condition.
                 && !matches!(&error, kube::Error::Api(status) if status.code == 404)
                 && !std::mem::replace(&mut has_logged, true)
             {

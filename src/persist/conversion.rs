@@ -13,7 +13,8 @@ const MAX_NAME: usize = 253;
 /// The name of a custom resource ends with this number of characters of the live operation's uid.
 const UID_CHARACTERS: usize = 8;
 
-/// Maximum number of characters of the live name in the name of a custom resource. A dash follows them.
+/// Maximum number of characters of the live name in the name of a custom resource. A dash and
+/// [`UID_CHARACTERS`] characters follow.
 const LIVE_NAME_CHARACTERS: usize = MAX_NAME - UID_CHARACTERS - 1;
 
 /// Returns the name of the custom resource for a live operation.
@@ -39,8 +40,8 @@ pub(super) fn cr_name(live_name: &str, live_uid: &str) -> String {
 /// Returns the custom resource for a live operation.
 pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     let metadata = &live.metadata;
-    // The CRD of this release does not have fields of a newer release, so the kube-apiserver would
-    // refuse them.
+    // The CRD of this release does not have the fields of a newer release, so the kube-apiserver
+    // would refuse these fields.
     let (mut spec, mut status) = (live.spec.clone(), live.status.clone());
     spec.unknown.clear();
     spec.subject.unknown.clear();
@@ -57,7 +58,6 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
         Some([(persisted::LIVE_ANNOTATION.to_owned(), live_reference)].into());
     // A namespaced subject cannot own a cluster-scoped custom resource.
     if live.spec.subject.namespace.is_none() && !metadata.owner_references.is_empty() {
-        // Both types have the same JSON.
         cr.metadata.owner_references = Some(metadata.owner_references.clone());
     }
     cr.status = Some(persisted::InFlightOperationStatus {
@@ -86,8 +86,8 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     if cr.metadata.name.as_deref() != Some(&cr_name(name, &status.live_uid)) {
         return None;
     }
-    // The labels of other clients stay in the operation until the next detection, because the custom
-    // resource does not show which client has set a label.
+    // The labels of other clients stay in the operation until the next detection, because the
+    // custom resource does not show which client has set a label.
     let labels = cr.metadata.labels.iter().flatten();
     let labels = labels.map(|(key, value)| (shared_text(key), value.as_str().into()));
     Some(live::InFlightOperation {
@@ -109,14 +109,15 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     })
 }
 
-/// Returns true if both operations have the same content. A change of the content causes a write.
+/// Returns true if both operations have the same content. Only a change of the content or of the
+/// labels causes a write.
 ///
 /// The content excludes the labels, and these fields:
 ///
 /// - `lastDetected` and the conditions, because an interruption of a watch changes them for all
 ///   operations on the watched resource at once.
-/// - `subjectGeneration`, because it changes with each change of the subject's spec. The subject is
-///   the object on which the operation runs.
+/// - `subjectGeneration`, because this field changes with each change of the subject's spec. The
+///   subject is the object on which the operation runs.
 /// - `startTimeSource`, because a restart of the server changes it.
 /// - Fields of a newer release in the status, because a custom resource does not contain them.
 /// - The name and the owner references, because they follow from other fields.

@@ -23,11 +23,11 @@ pub enum StoreFailure {
     /// The kube-apiserver does not serve the custom resources, because their CRD is missing.
     #[error("the CRD is missing")]
     CrdMissing,
-    /// This server lacks the RBAC permission for the request, or an admission plugin refused the
-    /// request.
+    /// The kube-apiserver does not accept the credentials of this server, this server lacks the
+    /// RBAC permission for the request, or an admission plugin refused the request.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// The object was deleted, or does not have the state that the request requires.
+    /// The stored object was deleted, or does not have the state that the request names.
     #[error("conflict")]
     Conflict,
     /// The kube-apiserver refuses the content of the request. The same request would fail again.
@@ -56,8 +56,8 @@ impl StoreFailure {
         }
     }
 
-    /// Returns true if the failure can concern only one object. `Forbidden` is such a failure,
-    /// because an admission plugin can refuse a single object.
+    /// Returns true if other objects may not have this failure. This includes `Forbidden`, because
+    /// an admission plugin can refuse a single object.
     pub(super) fn is_of_one_object(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Conflict)
     }
@@ -73,7 +73,7 @@ impl StoreFailure {
         }
     }
 
-    /// Classifies an answer with an error code. Logs the beginning of its message only at the level
+    /// Classifies an answer with an error code. Logs the beginning of the message only at the level
     /// debug, because the message can quote the object.
     fn of_status(status: &Status) -> Self {
         let message: String = status.message.chars().take(500).collect();
@@ -84,8 +84,8 @@ impl StoreFailure {
         );
         let details = status.details.as_ref();
         let causes = details.map_or(&[][..], |details| &details.causes);
-        // A write names the uid of the object. If a new object has the name of a deleted object, the
-        // kube-apiserver refuses the field `metadata.uid`.
+        // A write names the uid of the object. If the object was deleted, and another object with
+        // the same name was created, the kube-apiserver refuses the field `metadata.uid`.
         if causes.iter().any(|cause| cause.field == "metadata.uid") {
             return Self::Conflict;
         }

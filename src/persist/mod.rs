@@ -11,14 +11,15 @@
 //!                   └──── results of writes, and a watch ─────┘
 //! ```
 //!
-//! [`Persist`] works in rounds of at least one second. In each round, it passes the operations of the
-//! index to the table, and sends the writes that are due, at most 50. So the number of writes for
-//! each second is limited, and several changes of one operation need one write. A failure that concerns
-//! all objects ends the round.
+//! [`Persist`] works in rounds of at least one second. In each round, it passes the operations of
+//! the index to the table, and sends the writes that are due, at most 50. So at most 50 writes are
+//! sent each second. If an operation changes several times between two rounds, only the newest
+//! state is written. A failure that concerns all objects ends the round.
 //!
-//! Requests of API clients never wait for persistence. The table has one row for each
-//! operation. While the kube-apiserver is unavailable, a row also has the operation as it was last
-//! written.
+//! Requests of API clients never wait for persistence. The table has one row for each operation,
+//! and shares the operation with the index. Only if the custom resource differs from the operation,
+//! the row also holds the stored operation. This takes memory while the kube-apiserver is
+//! unavailable.
 
 mod client;
 mod condition;
@@ -53,13 +54,14 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// The largest number of writes that run at the same time. If a write takes 20 ms, one write at a time
-/// reaches 50 writes per second. Four writes reach this rate even if each of them takes 80 ms.
+/// The largest number of writes that run at the same time. If each write takes 20 ms, 50 writes per
+/// second are possible without concurrency. With four concurrent writes, this rate is possible even
+/// if each write takes 80 ms.
 const CONCURRENCY: usize = 4;
 
-/// The time for which the task continues after the stop, at most. This replica releases the Lease only
-/// after the task has ended, so a longer time would delay the failover. The next leader sends the
-/// writes that are left.
+/// The longest time for which the task continues after the stop. This replica releases the Lease
+/// only after the task has ended, so a longer time would delay the failover. The next leader sends
+/// the remaining writes.
 const STOP_LIMIT: Duration = Duration::from_millis(500);
 
 /// Writes operations as custom resources.
@@ -68,7 +70,7 @@ pub struct Persist {
     pub reader: IndexReader,
     /// Sends the requests for custom resources.
     pub store: Arc<dyn Store>,
-    /// The settings that decide when and which operations are written.
+    /// The settings that decide which operations are written, and when.
     pub settings: PersistSettings,
     /// The metrics of the server.
     pub metrics: Arc<Metrics>,
@@ -79,20 +81,22 @@ pub struct Persist {
     /// because the list failed or the watch is broken. If an operation of any other rule set is
     /// missing in the index, the operation has ended.
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
-    /// True if the index contains all operations that had a custom resource when the term began, and
-    /// whose custom resource must stay. While this value is false, no custom resource is deleted
-    /// whose operation has completed and is missing in the index.
+    /// True if this leader has restored the operations of all custom resources that existed when
+    /// its term began. Invalid custom resources and those of deleted namespaces are not restored.
+    /// While this value is false, a custom resource of a completed operation stays, even if the
+    /// index does not contain the operation.
     pub is_restored: watch::Receiver<bool>,
     /// Stops the task.
     pub stop: CancellationToken,
-    /// The channel on which the task publishes its verdict: operations are written, or writes fail.
-    /// None until a request has succeeded, or requests fail.
+    /// The channel on which the task publishes its verdict: operations are written, or requests
+    /// fail. None until the custom resources have been listed, or requests have failed for some
+    /// seconds.
     pub verdict: watch::Sender<Option<PersistVerdict>>,
 }
 
 impl Persist {
-    /// Writes operations until the task is stopped. Then writes the changes that are left, for at
-    /// most `STOP_LIMIT`.
+    /// Writes operations until the task is stopped. Then writes the remaining changes, for at most
+    /// `STOP_LIMIT`.
     pub async fn run(self) {
         let stopped = async {
             self.stop.cancelled().await;
@@ -102,13 +106,13 @@ impl Persist {
             () = self.run_rounds() => {}
             () = stopped => {}
         }
-        // This task sends no more writes, so the metrics must not show a backlog.
+        // This task sends no more writes, so the metrics must show no backlog.
         self.metrics.persistence_backlog(0, Duration::ZERO);
     }
 
     /// Waits until each target has been listed, or its list has failed. Then runs one round after
-    /// the other, and processes the events of the watch between them. Returns after the first round
-    /// that begins after the stop.
+    /// the other. Between two rounds, processes the events of the watch. Returns after the first
+    /// round that begins after the stop.
     async fn run_rounds(&self) {
         let mut listed = self.unsynced_rule_sets.clone();
         let is_listed = listed.wait_for(Option::is_some);
@@ -144,8 +148,8 @@ impl Persist {
         }
     }
 
-    /// Passes the operations in the index to the table. `known` is the version of the index that the
-    /// table knows.
+    /// Passes the operations in the index to the table. `known` is the version of the index at the
+    /// last call. If the index has no newer version, does nothing.
     fn update(&self, table: &mut Table, known: &mut Option<Rv>) {
         if *known != Some(self.reader.head()) {
             let listed = self.reader.list(&index::OPERATIONS, ReadVersion::Latest);
@@ -179,8 +183,8 @@ impl Persist {
                     count(&self.metrics.series.custom_resource_writes, "verb", verb);
                 }
                 Err(failure) => {
-                    // `Invalid` concerns only this object. The messages of the verdict do not
-                    // contain the name of the object, so this message contains it.
+                    // `Invalid` concerns only this object. The message of the verdict does not name
+                    // the object, so this log line names the object.
                     if matches!(failure, StoreFailure::Invalid(_)) {
                         tracing::warn!(name = %job.name, %failure, "an operation cannot be written");
                     }
@@ -194,8 +198,8 @@ impl Persist {
     }
 }
 
-/// Returns the operation of an index entry, and the name of its custom resource. Returns None if the
-/// entry is not an operation. Callers pass only operations, so this does not occur.
+/// Returns the operation of an index entry, and the name of its custom resource. Returns None if
+/// the entry is not an operation, which never happens, because callers pass only operations.
 fn named_operation(entry: &IndexEntry) -> Option<(Text, Arc<InFlightOperation>)> {
     let operation = entry.object().operation()?;
     let (name, uid) = (&operation.metadata.name, &operation.metadata.uid);

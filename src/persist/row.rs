@@ -1,5 +1,5 @@
-//! One row of the table of custom resources: the operation that the custom resource must contain, the
-//! state in which it is stored, and the due time of its next write.
+//! One row of the table of custom resources: the operation that the custom resource must contain,
+//! the state in which it is stored, and the due time of its next write.
 
 use super::client::Revision;
 use super::conversion::has_same_content;
@@ -12,10 +12,11 @@ use tokio::time::Instant;
 /// The delay after the first failure. Each further failure doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// The time for which an orphan must be unwanted before it is deleted.
+/// The delay before an orphan is deleted. An orphan is a custom resource whose operation is not in
+/// the index, and was not in the index since this leader has known the custom resource.
 ///
-/// The kube-apiserver of the previous leader may be ahead of the one of this leader. The delay gives
-/// this leader time to detect the same operation.
+/// The previous leader may have read objects from another kube-apiserver, whose data is newer. The
+/// delay gives this leader time to receive the same data and to detect the same operation.
 const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 
 /// The settings that decide which operations are written, and when.
@@ -23,8 +24,8 @@ const ORPHAN_DELAY: Duration = Duration::from_secs(5);
 pub struct PersistSettings {
     /// The shortest time between two writes of the same operation while it is in flight.
     pub resync: Duration,
-    /// The delay before the state `Settling` is written. Usually the operation ends before this delay
-    /// has passed, and only the end is written.
+    /// The delay before the state `Settling` is written. Usually the operation ends before this
+    /// delay has passed, and only the end is written.
     pub settling: Duration,
     /// The longest back-off after failures of an object.
     pub requeue: Duration,
@@ -32,8 +33,8 @@ pub struct PersistSettings {
     pub retain: bool,
 }
 
-/// Returns the delay between a failure and the next attempt: 500 ms, doubled for each of the earlier
-/// `failures`, but at most `most`.
+/// Returns the delay between a failure and the next attempt: 500 ms, doubled for each of the
+/// earlier `failures`, but at most `most`.
 pub(super) fn delay(failures: u32, most: Duration) -> Duration {
     // The limit of 16 prevents an overflow. 500 ms · 2^16 is 9 hours.
     (FIRST_DELAY * 2_u32.pow(failures.min(16))).min(most)
@@ -44,22 +45,24 @@ pub(super) fn delay(failures: u32, most: Duration) -> Duration {
 struct Stored {
     revision: Revision,
     /// The operation in the custom resource. If the custom resource contains the wanted operation,
-    /// this is the wanted operation, without the labels of other clients.
+    /// this field is the wanted operation itself, which lacks the labels of other clients.
     operation: Arc<InFlightOperation>,
 }
 
 /// The row of one operation in the index, or of one custom resource without such an operation.
 #[derive(Debug, Default)]
 pub(super) struct Row {
-    /// The operation in the index. None if the custom resource must not exist, or is an orphan.
+    /// The operation in the index. None if the index does not contain the operation. Then the
+    /// custom resource is deleted, unless it is an orphan that stays.
     pub wanted: Option<Arc<InFlightOperation>>,
-    /// True for an orphan: this leader has never had the operation in the index while it knew the
-    /// custom resource.
+    /// True if the custom resource is an orphan: since this leader has known the custom resource,
+    /// its operation has not been in the index.
     is_orphan: bool,
-    /// The time since which the wanted operation has been the same.
+    /// The time of the last change of the wanted operation.
     unchanged_since: Option<Instant>,
     stored: Option<Stored>,
-    /// The time at which this leader last applied the operation. None if it has not applied it.
+    /// The time at which this leader last applied the operation. None if this leader has not
+    /// applied the operation.
     pub written: Option<Instant>,
     /// The due time of the next write, in the past or in the future. None if no write is needed.
     pub due: Option<Instant>,
@@ -70,7 +73,8 @@ pub(super) struct Row {
     /// True if the custom resource of a completed operation must not be created, because a user has
     /// probably deleted it.
     pub is_abandoned: bool,
-    /// False while a list of the custom resources has begun, and has not contained this one yet.
+    /// False from the start of a list of the custom resources until the list delivers this custom
+    /// resource.
     pub is_listed: bool,
 }
 
@@ -85,7 +89,8 @@ impl Row {
         wanted.is_some_and(|it| it.status.phase == Phase::Completed)
     }
 
-    /// Returns the state that the next write must replace. None if the custom resource does not exist.
+    /// Returns the state that the next write must replace. None if the custom resource does not
+    /// exist.
     pub fn revision(&self) -> Option<&Revision> {
         self.stored.as_ref().map(|stored| &stored.revision)
     }
@@ -111,7 +116,7 @@ impl Row {
         if before.is_none_or(|before| !is_same(&before, operation)) {
             self.unchanged_since = Some(now);
         }
-        // Later comparisons of the two then only compare addresses.
+        // If both fields share one operation, later comparisons only compare addresses.
         if let Some(stored) = &mut self.stored
             && is_same(&stored.operation, operation)
         {
@@ -127,8 +132,8 @@ impl Row {
         }
     }
 
-    /// Plans the next write. Returns the time at which it may start. Returns None if no write is
-    /// needed. `keep` is true if the row is an orphan that stays.
+    /// Plans the next write. Returns the time at which the write may start. Returns None if no
+    /// write is needed. `keep` is true if the row is an orphan that stays.
     pub fn plan(
         &mut self,
         settings: &PersistSettings,
@@ -137,7 +142,8 @@ impl Row {
         now: Instant,
     ) -> Option<Instant> {
         if keep || !self.needs_write(settings.retain) {
-            // A failed write is not repeated, for example because the operation has ended.
+            // No write is needed, so an earlier failed write is not repeated. For example, the
+            // operation has ended.
             (self.due, self.failures) = (None, 0);
             return None;
         }
@@ -146,8 +152,9 @@ impl Row {
             && !self.is_completed()
             && !is_stopping
         {
-            // The time of the last write also counts if the custom resource is missing. So if another
-            // controller always deletes it, this leader creates it again only once in each period.
+            // The time of the last write also counts if the custom resource is missing. So if
+            // another controller always deletes the custom resource, this leader creates it only
+            // once in each resync period.
             due = self.written.map_or(now, |at| at + settings.resync);
             if self.stored.is_some() && wanted.status.state == State::Settling {
                 let since = self.unchanged_since.unwrap_or(now);
@@ -168,15 +175,15 @@ impl Row {
         if self.wanted.is_none() {
             return self.stored.is_some();
         }
-        // If completed operations are not retained, the index removes this operation soon, and the
-        // custom resource is then deleted. So no write of the end is needed.
+        // If completed operations are not retained, the tracker soon removes this operation from
+        // the index, and the custom resource is then deleted. So no write of the end is needed.
         let is_deleted_by_user = self.stored.is_none() && self.is_abandoned;
         let is_left = self.is_completed() && (!retain || is_deleted_by_user);
         !is_left && !self.is_written()
     }
 
-    /// Records the result of a write that has applied `written`, or deleted the custom resource.
-    /// `most` is the longest back-off after a failure.
+    /// Records the result of a write that applies `written`. If `written` is None, the write
+    /// deletes the custom resource. `most` is the longest back-off after a failure.
     pub fn record_result(
         &mut self,
         written: Option<&Arc<InFlightOperation>>,
@@ -191,10 +198,12 @@ impl Row {
         };
         (self.failures, self.due, self.not_before) = (0, None, None);
         self.is_orphan = false;
-        // A list that began before this write may not contain it.
+        // A list that began before this write may lack the custom resource. The end of the list
+        // must not count the custom resource as deleted.
         self.is_listed = true;
         let newer = self.stored.take().filter(|stored| {
-            // Another client has changed the custom resource since, and the watch was faster.
+            // If the watch has already delivered a newer state than the answer, the newer state
+            // stays.
             (revision.as_ref()).is_some_and(|revision| stored.revision.is_newer_than(revision))
         });
         self.written = written.map(|_| now);
@@ -206,8 +215,8 @@ impl Row {
         });
     }
 
-    /// Records a state of the custom resource that the watch delivers. `operation` is None if another
-    /// client has written the custom resource.
+    /// Records a state of the custom resource that the watch delivers. `operation` is None if
+    /// another client has created the custom resource. Such a custom resource counts as missing.
     pub fn record_state(&mut self, revision: Revision, operation: Option<InFlightOperation>) {
         self.is_listed = true;
         let before = self.stored.as_ref();
@@ -215,7 +224,8 @@ impl Row {
             return;
         }
         if before.is_none() {
-            // The write that seemed due may not be needed, or not yet.
+            // Before this state was known, a write may have seemed due. `plan` computes the due
+            // time again.
             self.due = None;
         }
         self.is_orphan = self.wanted.is_none() && (before.is_none() || self.is_orphan);
@@ -239,15 +249,15 @@ impl Row {
     }
 }
 
-/// Returns true if both operations have the same content and the same labels, so that one of them
-/// need not be written after the other.
+/// Returns true if both operations have the same content and the same labels. Then a custom
+/// resource that contains one of them need not be written for the other.
 fn is_same(one: &Arc<InFlightOperation>, other: &Arc<InFlightOperation>) -> bool {
     Arc::ptr_eq(one, other)
         || one.metadata.labels == other.metadata.labels && has_same_content(one, other)
 }
 
-/// Returns true if the stored operation has the content of `wanted`. The labels of other clients do
-/// not matter.
+/// Returns true if the stored operation has the content and all labels of `wanted`. Further labels
+/// come from other clients, and do not matter.
 fn contains(stored: &InFlightOperation, wanted: &InFlightOperation) -> bool {
     let mut labels = wanted.metadata.labels.iter();
     labels.all(|(key, value)| stored.metadata.labels.get(key) == Some(value))

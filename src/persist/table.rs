@@ -1,18 +1,19 @@
 //! The table of custom resources. Decides which custom resource is written next, and when.
 //!
 //! Each row stands for one name: an operation in the index (the operations in memory), its custom
-//! resource, or both. A row contains the wanted state and the stored state of the custom resource. If
-//! these states differ, a write is due, now or later. If an operation changes several times before
+//! resource, or both. A row contains the wanted state and the stored state of the custom resource.
+//! If these states differ, the table plans a write. If an operation changes several times before
 //! its write, only its newest state is written.
 //!
 //! The stored state comes from the answers to the writes, and from a watch of the custom resources.
-//! So the table learns what other clients, and late writes of previous leaders, have changed.
+//! So the table also notices changes by other clients and by late writes of previous leaders.
 //!
 //! If a write fails, its row backs off: the time until the next attempt grows with each failure, up
 //! to a limit. If a failure concerns all objects, the round ends. While the watch fails, nothing is
 //! written.
 //!
-//! An orphan is a custom resource whose operation is not in the index. [`Table`] keeps or deletes it.
+//! An orphan is a custom resource whose operation is not in the index, and was not in the index
+//! since this leader has known the custom resource. [`Table::due_jobs`] decides which orphans stay.
 
 use super::client::Revision;
 use super::condition::PersistVerdict;
@@ -41,13 +42,14 @@ pub(super) const WRITES_PER_ROUND: usize = 50;
 /// The longest pause that a kube-apiserver can request.
 const MAX_PAUSE: Duration = Duration::from_mins(10);
 
-/// If an operation ended more than this time before the table was created, its missing custom
-/// resource is not created, because a user has probably deleted it. The time is longer than the
-/// usual restart of a kube-apiserver, during which a previous leader cannot write.
+/// This limit applies to an operation that ended more than this time before the table was created.
+/// If its custom resource is missing, the leader does not create it, because a user has probably
+/// deleted it. The time is longer than the usual restart of a kube-apiserver, during which a
+/// previous leader cannot write.
 const OLD_AGE: Duration = Duration::from_mins(10);
 
-/// The time for which requests must fail before the verdict becomes [`PersistVerdict::failing`]. A
-/// kube-apiserver that has just started refuses all requests for some seconds, until it has read the
+/// The time for which requests must fail before the verdict becomes [`PersistVerdict::failing`].
+/// After its start, a kube-apiserver refuses all requests for some seconds, until it has read the
 /// RBAC objects. A missing CRD is reported at once.
 const FAILING_PERIOD: Duration = Duration::from_secs(10);
 
@@ -77,7 +79,7 @@ pub(super) struct Table {
     is_synced: bool,
     /// The longest pause that a failure in this round requires.
     pause: Duration,
-    /// The time of the first failure since all writes last worked, and the latest failure.
+    /// The time of the first failure since all requests last succeeded, and the latest failure.
     failing: Option<(Instant, StoreFailure)>,
 }
 
@@ -93,8 +95,8 @@ impl Table {
         }
     }
 
-    /// Replaces all operations by `all`, the operations in the index. `is_first` is true at the first
-    /// call.
+    /// Replaces the wanted operations by `all`, the operations in the index. `is_first` is true at
+    /// the first call.
     pub fn update(
         &mut self,
         all: &BTreeMap<Text, Arc<InFlightOperation>>,
@@ -111,8 +113,8 @@ impl Table {
             let row = self.rows.entry(name.clone()).or_default();
             if row.is_empty() {
                 let completed = operation.status.completed.as_ref();
-                // After the first call, this leader has seen the operation run. So a missing custom
-                // resource only means that its end is not written yet.
+                // At later calls, a new row has an operation that this leader has itself detected.
+                // So a missing custom resource only means that the operation is not written yet.
                 row.is_abandoned = is_first && completed.is_some_and(|time| time.0 < oldest);
             }
             row.set_wanted(operation, now);
@@ -156,13 +158,14 @@ impl Table {
         None
     }
 
-    /// Returns the writes of this round: those that are due, the longest waiting first. If
-    /// `is_stopping` is true, also those that are delayed, except young orphans. Orphans stay in
-    /// these cases:
+    /// Returns the writes of this round, at most [`WRITES_PER_ROUND`], the longest waiting first.
+    /// These are the writes that are due. If `is_stopping` is true, these are all planned writes,
+    /// except the deletions of orphans whose delay (`ORPHAN_DELAY`) has not ended. An orphan stays
+    /// in these cases:
     ///
     /// - A rule set in `unsynced` can still detect the operation in flight.
-    /// - The operation has completed, and `is_restored` is false. Then the leader could not read all
-    ///   custom resources, and the orphan can be one that it did not read.
+    /// - The operation has completed, and `is_restored` is false. Then the leader has not restored
+    ///   all custom resources, and the orphan can be one that was not restored.
     pub fn due_jobs(
         &mut self,
         unsynced: &UnsyncedRuleSets,
@@ -204,8 +207,8 @@ impl Table {
         due.into_iter().map(job).collect()
     }
 
-    /// Processes the result of a job: the new revision of the custom resource, or None if the job
-    /// has deleted it.
+    /// Processes the result of a job. The result is the new revision of the custom resource, or
+    /// None if the job has deleted the custom resource.
     pub fn process_result(
         &mut self,
         job: &Job,
@@ -226,8 +229,8 @@ impl Table {
 
     fn process_failure(&mut self, failure: &StoreFailure, now: Instant) {
         if *failure == StoreFailure::CrdMissing {
-            // All custom resources were deleted with the CRD, and not by a user. So all are created
-            // again.
+            // The custom resources were deleted together with the CRD, and not one by one by a
+            // user. So all are created again.
             for row in self.rows.values_mut() {
                 (row.is_abandoned, row.written) = (false, None);
             }
@@ -246,8 +249,8 @@ impl Table {
         now + std::mem::take(&mut self.pause).max(ROUND_INTERVAL)
     }
 
-    /// Returns the verdict of the recent requests. Returns None if the watch has not begun, or if
-    /// requests have failed only for a short time.
+    /// Returns the verdict of the recent requests. Returns None if the custom resources are not
+    /// listed, or if requests have failed only for a short time.
     pub fn verdict(&self, now: Instant) -> Option<PersistVerdict> {
         match &self.failing {
             Some((since, failure))
@@ -260,8 +263,8 @@ impl Table {
         }
     }
 
-    /// Returns the number of custom resources whose write is due, and the time for which the oldest of
-    /// these writes has been waiting.
+    /// Returns the number of custom resources whose write is due, and the time for which the oldest
+    /// of these writes has been waiting.
     pub fn backlog(&self, now: Instant) -> (usize, Duration) {
         let waiting = self.rows.values().filter_map(|row| row.due);
         let waiting = waiting.filter_map(|due| now.checked_duration_since(due));
@@ -269,8 +272,8 @@ impl Table {
     }
 }
 
-/// Returns the name and the revision of an object. Returns None if its name, UID or resourceVersion is
-/// missing. A kube-apiserver always sends them.
+/// Returns the name and the revision of an object. Returns None if its name, UID or resourceVersion
+/// is missing. A kube-apiserver always sends them.
 fn identity(json: &[u8]) -> Option<(Text, Revision)> {
     let object: PartialObjectMeta = serde_json::from_slice(json).ok()?;
     let revision = Revision::of(&object.metadata)?;

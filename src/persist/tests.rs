@@ -197,7 +197,7 @@ fn status(cr: &InFlightOperation) -> &ifo_api::live::Status {
 }
 
 impl PersistFixture {
-    /// Returns the verbs of all writes so far, including failed ones.
+    /// Returns the verbs of all writes so far, including failed writes.
     fn verbs(&self) -> Vec<String> {
         let cluster = self.fake.lock();
         let verbs = cluster.requests.iter();

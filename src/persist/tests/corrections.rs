@@ -1,4 +1,5 @@
-//! Tests of custom resources that others change or delete, of orphans, and of failed writes.
+//! Tests of custom resources that other clients change or delete, of orphans, and of failed writes.
+//! An orphan is a custom resource whose operation is not in the index of the leader.
 
 use super::*;
 
@@ -103,7 +104,8 @@ async fn a_late_creation_or_deletion_of_a_previous_leader_is_corrected() {
     fixture.commit([operation("created", "Active"), delete("deleted")]);
     fixture.sleep(2).await;
     previous.task.abort();
-    // The next leader knows the operation that the previous leader has deleted.
+    // In the index of the next leader, the operation `deleted` is in flight, although the previous
+    // leader deletes its custom resource.
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     fixture.commit([
@@ -143,12 +145,13 @@ async fn a_deleted_custom_resource_is_created_again_unless_its_operation_has_end
     let writes = fixture.changes() - before;
     assert!((9..=11).contains(&writes), "{writes}");
     fixture.sleep(60).await;
-    // The operation has ended long before the next term, so a user has deleted its custom resource.
+    // The operation `b` ended long before the next term. So the next leader assumes that a user has
+    // deleted the custom resource.
     running.task.abort();
     let running = fixture.start_leader();
     fixture.sleep(60).await;
     assert_eq!(fixture.names(), ["a"]);
-    // With the CRD, all custom resources are deleted.
+    // The CRD is deleted, and thus all custom resources.
     fixture.fake.set_failure(Some(StoreFailure::CrdMissing));
     fixture.fake.lock().objects.clear();
     fixture.sleep(2).await;

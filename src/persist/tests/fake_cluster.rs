@@ -2,8 +2,8 @@
 //! tests of persistence mode (the leader writes each operation as a custom resource) and in the
 //! tests with simulated replicas.
 //!
-//! The fake implements server-side apply, uid, resourceVersion and conflicts. It processes a request
-//! even if the client has stopped waiting for the answer, as a kube-apiserver does.
+//! The fake implements server-side apply, uid, resourceVersion and conflicts. It processes a
+//! request even if the client has stopped waiting for the answer, as a kube-apiserver does.
 
 use super::*;
 use futures::FutureExt as _;
@@ -76,8 +76,8 @@ impl ClusterState {
     }
 
     /// Creates or changes an object by server-side apply. All labels and annotations stay. (A
-    /// kube-apiserver would remove obsolete labels of the server.) Returns the new revision, and true
-    /// if the object has changed.
+    /// kube-apiserver would remove obsolete labels of the server.) Returns the new revision, and
+    /// true if the object has changed.
     fn apply(&mut self, cr: &InFlightOperation) -> Result<(Revision, bool), StoreFailure> {
         let name = cr.metadata.name.clone().unwrap();
         let mut new = cr.clone();
