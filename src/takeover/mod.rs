@@ -4,14 +4,14 @@
 //! The operations come from the replica's own index (the operations in memory). In persistence
 //! mode, they also come from the custom resources.
 //!
-//! This module also waits for the list of the namespaces. The tracker uses the namespaces to skip
-//! completed operations and custom resources of deleted namespaces.
+//! This module also waits for the list of the namespaces. The tracker needs the namespaces, because
+//! it does not restore an operation whose namespace was deleted.
 //!
 //! In persistence mode, the time limits are 1 minute for the namespaces and 1 minute for the custom
-//! resources. Without persistence mode, the time limit for the namespaces is 2 s. So all waits end
-//! after at most 2 minutes, even if the kube-apiserver does not answer. If a time limit is reached,
-//! the leader continues with the operations that it has read. This module writes nothing, so the
-//! caller can cancel the reading at any time.
+//! resources. Without persistence mode, the time limit for the namespaces is 2 s. So this module
+//! waits for at most 2 minutes, even if the kube-apiserver does not answer. If a time limit is
+//! reached, the leader continues with the operations that it has read. This module writes nothing,
+//! so the caller can cancel the reading at any time.
 
 use crate::clock;
 use crate::index::{IndexReader, ReadVersion, Scope, engine_key};
@@ -28,34 +28,39 @@ use tokio::task::coop::consume_budget;
 use tokio::time::{Instant, timeout};
 
 /// The time limit for reading the namespaces, if persistence mode is off. The limit is short,
-/// because the new leader does not detect operations before this read has ended.
+/// because the new leader detects no operations until this read has ended.
 const NAMESPACES_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time limit for reading the custom resources. In persistence mode, it is also the limit for
-/// reading the namespaces. The new leader does not detect operations before both reads have ended.
-/// A shorter limit would not help: while the kube-apiserver does not answer, the leader cannot read
+/// reading the namespaces. The new leader detects no operations until both reads have ended. A
+/// shorter limit would not help: while the kube-apiserver does not answer, the leader cannot read
 /// the rule sets either.
 const CUSTOM_RESOURCES_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The time for which the watch of the custom resources is retried if the answer is 403. A kube-apiserver that has just
-/// started answers clients with 403, until it has read the RBAC objects.
+/// If the kube-apiserver answers the watch of the custom resources with 403, the leader retries the
+/// watch for this time. After its start, a kube-apiserver answers clients with 403 until it has
+/// read the RBAC objects.
 const REFUSAL_PERIOD: Duration = Duration::from_secs(10);
 
-/// Reads what the leader takes over. If custom resources cannot be read, the initial state lacks their
-/// operations. If such an operation is still in flight, the leader detects it again later. `store` has
-/// the custom resources. It is None if persistence mode is off. `namespaces` receives the namespaces.
-/// `reader` reads the leader's own index.
+/// Reads the operations that a new leader takes over, and returns them as the initial state of the
+/// tracker. If custom resources cannot be read, the initial state lacks their operations.
+/// Operations that are still in flight are detected again later.
 ///
-/// Also returns true if all custom resources were restored, except those of deleted namespaces and
-/// invalid ones. Returns false if persistence mode is off.
+/// - `store` has the custom resources. None if persistence mode is off.
+/// - `reader` reads the leader's own index.
+/// - `namespaces` receives the namespaces of the cluster.
+///
+/// The returned bool is true if all custom resources were restored, except invalid custom resources
+/// and those of deleted namespaces. If persistence mode is off, the bool is false.
 pub async fn take_over(
     store: Option<&dyn Store>,
     reader: &IndexReader,
     cluster_namespace: Text,
     mut namespaces: watch::Receiver<Option<Arc<Namespaces>>>,
 ) -> (InitialState, bool) {
-    // The entries are still up to date when the tracker receives them. In this term, only the tracker
-    // changes the operations in the index, and it receives the entries before its first change.
+    // The entries are still up to date when the tracker receives them. In this term, only the
+    // tracker changes the operations in the index, and it receives the entries before its first
+    // change.
     let listed = reader.list(&Scope::Everything, ReadVersion::Latest);
     let listed = listed.map(|(_, entries)| entries).unwrap_or_default();
     let limit = match store {
@@ -97,9 +102,12 @@ pub async fn take_over(
     (state, is_complete)
 }
 
-/// Reads all custom resources and adds their operations to `state`. The watch retries failures. Returns
-/// the failure if it is permanent, or if all answers during [`REFUSAL_PERIOD`] were 403. Also fails if
-/// `state` has [`MAX_RESTORED`] operations from custom resources.
+/// Reads all custom resources and adds their operations to `state`. The watch retries failures.
+/// Returns an error in these cases:
+///
+/// - The CRD is missing (404).
+/// - All answers during [`REFUSAL_PERIOD`] were 403.
+/// - There are more than [`MAX_RESTORED`] custom resources.
 async fn custom_resources(store: &dyn Store, state: &mut InitialState) -> Result<(), String> {
     let mut refused_since = None;
     let mut events = store.follow();

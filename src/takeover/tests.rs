@@ -62,8 +62,9 @@ fn start() -> Timestamp {
     *START
 }
 
-/// Returns the messages about an operation on the subject (the object) `name`: it starts. If `is_over`
-/// is true, it also ends. Only the subject `node` is cluster-scoped.
+/// Returns the messages with which an operation on the subject (the object) `name` starts. If
+/// `is_over` is true, the messages also end the operation. Only the subject `node` is
+/// cluster-scoped.
 pub(crate) fn messages(name: &str, is_over: bool) -> Vec<Message> {
     let target = Arc::new(Gvr {
         group: "kubevirt.io".into(),
