@@ -68,7 +68,8 @@ pub async fn run(config: Config, mut signals: Signals) -> anyhow::Result<()> {
     }
 }
 
-/// The settings and the state that the server shares with its pipeline, in each role of this replica.
+/// The settings and the state that the tasks of the server share, whether this replica leads or
+/// follows.
 #[derive(Clone)]
 struct Components {
     common: Common,
@@ -126,8 +127,8 @@ impl Components {
 
 /// The components of the server that cluster mode and demo mode share.
 struct App {
-    /// Tasks that must not end before the shutdown. While a task finishes its work in the shutdown,
-    /// another signal makes the process abort it.
+    /// Tasks that must not end before the shutdown. During the shutdown, some tasks finish their
+    /// work. A further signal aborts these tasks.
     tasks: Tasks,
     shutdown: CancellationToken,
     /// True if a Service may route clients to this server.
@@ -138,19 +139,19 @@ struct App {
     /// operations. While this replica leads, the thread detects operations. While this replica
     /// follows another replica, the thread copies the index of the leader.
     pipeline: PipelineThread,
-    /// Cancelled when this replica must give up the leadership, at the latest at the shutdown. A
-    /// server without an election leads until the shutdown.
+    /// Cancelled when this replica must give up the leadership. The shutdown also cancels this
+    /// token. A server without an election ignores the token, and leads until the shutdown.
     retire: CancellationToken,
     /// The short names of kinds, for tables.
     short_names_of_kinds: SharedShortNames,
 }
 
 impl App {
-    /// Creates the components, and the writer of the index. The index is empty.
+    /// Creates the components, and the writer of the empty index.
     fn start(common: &Common, behind_service: bool) -> anyhow::Result<(Self, Writer)> {
         // A new index has the resourceVersion 0, which no leader issues. A follower resumes a watch
-        // of its leader only from a resourceVersion above 0. So a follower with an empty index
-        // first lists the leader's operations.
+        // of its leader only from a resourceVersion above 0. So a follower with a new index first
+        // lists the leader's operations.
         let (writer, operations) = index::index_from(RING_BOUNDS, Rv(0));
         let shutdown = CancellationToken::new();
         let app = Self {
@@ -212,9 +213,9 @@ impl App {
 
     /// Returns the router of the HTTP server. The caller creates the listener.
     ///
-    /// The HTTP server serves operations, activities and the records of completed operations. In the
-    /// demo, it also serves the objects of the demo, and further routes (`more`). `gate_webhook` is
-    /// true if the admission webhook is served.
+    /// The HTTP server serves operations, activities and the records of completed operations.
+    /// `more` contains the additional resources and routes of the demo. `gate_webhook` is true if
+    /// the admission webhook is served.
     fn router(
         &self,
         access: Access,
@@ -335,6 +336,7 @@ async fn wait_while_unready(signals: &mut Signals) -> anyhow::Result<()> {
 struct Access {
     authenticate: Arc<dyn aggregated_apiserver::auth::Authenticate>,
     authorize: Arc<dyn aggregated_apiserver::auth::Authorize>,
-    /// Decides which subjects a user may get, without a cache. None if the server hides no operations.
+    /// Decides which subjects (the objects on which operations run) a user may get. This authorizer
+    /// has no cache. None if the server hides no operations.
     authorize_subjects: Option<Arc<dyn aggregated_apiserver::auth::Authorize>>,
 }

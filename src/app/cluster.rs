@@ -36,8 +36,8 @@ use std::time::Duration;
 /// The Lease with which the replicas elect their leader.
 const LEASE_NAME: &str = "ifo-apiserver";
 
-/// Time limit for reading the CAs with which the server authenticates clients. If the CAs cannot be
-/// read within this time, the start fails.
+/// Time limit for reading the CAs with which the server authenticates clients. If the server cannot
+/// read the CAs within this time, the start fails.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Binds the listener and starts all tasks.
@@ -72,12 +72,12 @@ pub(super) async fn start(common: Common, serve: Serve) -> anyhow::Result<App> {
     Ok(app)
 }
 
-/// Interval at which the short names of kinds are read from discovery. Until then, tables show a new
-/// kind in full.
+/// Interval at which the short names of kinds are read from discovery. Until the next read, tables
+/// show the full name of a new kind.
 const SHORT_NAMES_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Keeps the short names of kinds up to date. Never ends. While discovery cannot be read, the last
-/// short names stay.
+/// Keeps the short names of kinds up to date. Never ends. If discovery cannot be read, the short
+/// names of the last read stay.
 async fn keep_short_names(client: Client, short_names: SharedShortNames) {
     loop {
         match ShortNames::discover(&client).await {

@@ -37,7 +37,7 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
         return Ok(());
     };
     // The demo writes the kubeconfig only after the start. So if a signal ends the start, no file
-    // is left. When this function returns, the drop of `_file` removes the file.
+    // is left. When this function returns, it drops `_file`, which removes the file.
     let _file = kubeconfig::write(&path, kubeconfig)?;
     let viewer = (VIEWER, VIEWER_NAMESPACE);
     println!("{}", demo::commands(&path, viewer, objects.as_deref()));
@@ -94,9 +94,12 @@ async fn start(common: Common, config: Demo) -> anyhow::Result<(App, String)> {
     Ok((app, kubeconfig))
 }
 
-/// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the scenes.
-/// Returns the objects that the rules evaluate, and the kinds of the objects that the demo serves. Of the
-/// objects in a folder, the demo serves only the Namespaces.
+/// Opens the folder of the flag `--objects`. Without this flag, starts the task that plays the
+/// scenes. Returns two values:
+///
+/// - The objects that the rules evaluate.
+/// - The kinds of the objects that the demo serves. Of the objects in a folder, the demo serves
+///   only the Namespaces.
 fn open_objects(
     app: &mut App,
     common: &Common,
@@ -120,7 +123,8 @@ fn open_rule_sets(
     objects: &ObjectStore,
 ) -> anyhow::Result<ObjectStore> {
     match &config.rules {
-        // A folder (`--objects`) can contain objects of any kind, so all shipped rule sets are used.
+        // A folder (`--objects`) can contain objects of any kind, so all shipped rule sets are
+        // used.
         None => Ok(shipped_rules::store(|target| {
             config.objects.is_some() || matches!(objects.kind_of(target), Resolution::Served { .. })
         })),

@@ -1,5 +1,5 @@
-//! One leadership term, which is the time for which this replica leads. This module also updates the
-//! readiness of this replica.
+//! The tasks and channels of one leadership term, which is the time for which this replica leads.
+//! This module also updates the readiness of this replica.
 
 use super::Components;
 use super::tasks::Tasks;
@@ -18,23 +18,24 @@ use tokio_util::sync::CancellationToken;
 /// Interval at which the readiness of this replica is checked.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
-/// One leadership term: the time for which this replica leads.
+/// The tasks and channels of one leadership term.
 pub(super) struct LeaderTerm {
     /// Tasks that must not end before the term ends.
     pub(super) tasks: Tasks,
     /// The queue of messages to the tracker.
     pub(super) tracker: mpsc::Sender<tracker_task::Message>,
     /// Cancelled at an orderly end of the term, for example because the process is stopping. Then
-    /// the tasks that have work to do finish it. If another replica has taken the Lease, or
-    /// if this replica could not renew it, the end is not orderly. Then all tasks are aborted.
+    /// the tasks that have work to do finish this work. The end is not orderly if another replica
+    /// has taken the Lease, or if this replica could not renew the Lease. Then all tasks are
+    /// aborted.
     pub(super) ending: CancellationToken,
-    /// Receives the rule sets whose operations may be missing in the index, because their targets
-    /// are not up to date. The value is `None` until the server has read every target, or has failed
-    /// to read it.
+    /// The rule sets whose operations may be missing in the index, because the server has not read
+    /// all objects of their targets. The value is `None` until the server has read or failed to
+    /// read every target.
     ///
-    /// Persistence mode writes operations as custom resources. It uses this value to find the
-    /// custom resources whose operation has ended. The operation of a custom resource has ended if
-    /// the index does not contain the operation and this value does not contain its rule set.
+    /// Persistence mode writes operations as custom resources. From this value, persistence mode
+    /// finds the custom resources whose operation has ended: the index does not contain the
+    /// operation, and this value does not contain the rule set of the operation.
     pub(super) unsynced_rule_sets: watch::Sender<Option<Arc<UnsyncedRuleSets>>>,
 }
 
@@ -49,7 +50,8 @@ pub(super) struct PipelineInput {
     pub(super) restored: BoxFuture<'static, ()>,
 }
 
-/// Keeps the result of the readiness probe up to date. Never ends.
+/// Keeps the result of the readiness probe up to date. When this replica becomes unready, also
+/// closes the connections of clients. Never ends.
 pub(super) async fn keep_readiness(shared: Components, connections: Arc<Connections>) {
     let (replica_status, readiness) = (shared.replica_status, shared.readiness);
     let mut in_sync = replica_status.in_sync().subscribe();

@@ -10,8 +10,8 @@ use tokio::net::TcpListener;
 /// connections. If this fails, usually because the host has no IPv6, listens on `0.0.0.0`.
 ///
 /// If another process already listens on this port of `[::]`, the function returns an error and
-/// does not try `0.0.0.0`. The reason: if the other process listens on IPv6 only, the server could
-/// bind `0.0.0.0` and start. But its IPv6 clients would reach the other process.
+/// does not try `0.0.0.0`. If the other process listens on IPv6 only, the server could bind
+/// `0.0.0.0` and start, but IPv6 clients of the server would reach the other process.
 ///
 /// Returns the listener and the address with its port. If `port` is 0, the kernel chooses the port.
 pub(super) async fn bind(

@@ -1,16 +1,17 @@
-//! Runs the leader's pipeline (the tasks that detect operations) in each leadership term. A
-//! leadership term is the time for which this replica leads.
+//! Runs the pipeline (the tasks that detect operations) while this replica leads. The time for
+//! which one replica leads is a leadership term.
 //!
-//! The pipeline has a thread of its own. On the leader, this thread watches the objects, evaluates the rules,
-//! runs the tracker (which turns detections into operations), and writes the index (the operations
-//! in memory). On a follower, this thread copies the leader's index. Other threads serve requests.
+//! The pipeline has a thread of its own. On the leader, this thread watches the objects, evaluates
+//! the rules, runs the tracker (which turns detections into operations), and writes the index (the
+//! operations in memory). On a follower, this thread copies the leader's index. Other threads serve
+//! requests.
 //!
 //! One thread runs all tasks of the pipeline, because each event of a watch passes through several
 //! tasks. The task of the HTTP/2 connection receives the event, the task of the feed (the watch of
 //! one resource) evaluates the rules, and the tracker's task updates the operations. On several
-//! threads, each task would have to wake up the next task's thread. These wake-ups would take more
-//! processor time than the evaluation of the rules. The task of a feed lets the other tasks run after
-//! it has evaluated rules for a millisecond.
+//! threads, each task would have to wake up the thread of the next task. These wake-ups would take
+//! more processor time than the evaluation of the rules. After the task of a feed has evaluated
+//! rules for a millisecond, it lets the other tasks run.
 
 use super::Components;
 use super::leader_term::{LeaderTerm, PipelineInput};
@@ -109,8 +110,8 @@ impl Pipeline for ServerPipeline {
             tasks.finish().await;
         }
         drop(tasks);
-        // Both were valid only in the leadership term that has ended. The next leader reads the
-        // durations again.
+        // The report and the baselines (the usual durations of operations) belong to the term that
+        // has ended. The next leader reads the baselines again from their ConfigMap.
         self.shared.report.send_replace(Arc::default());
         self.shared.baselines.clear();
         ended
@@ -165,8 +166,8 @@ mod tests {
         }
     }
 
-    /// Runs one leadership term, whose tasks `begin` starts. Returns the name of the task that ended
-    /// the term, or None if no task ended within an hour.
+    /// Runs one leadership term, whose tasks `begin` starts. Returns the name of the task that
+    /// ended the term, or None if no task ended within an hour.
     async fn ended_task(begin: fn(&mut LeaderTerm)) -> Option<&'static str> {
         let config = Config::from(["ifo-apiserver".to_owned()], |_| None);
         let (app, mut writer) = App::start(&config.unwrap().common, false).unwrap();
@@ -192,7 +193,8 @@ mod tests {
         let panicked = Some("a task that panicked");
         let ended = ended_task(|term| term.tasks.start("one", async { panic!("a defect") }));
         assert_eq!(ended.await, panicked);
-        // Persistence mode is such a task. Without it, the custom resources would become stale.
+        // For example, persistence mode is such a task. If only this task ended, the custom
+        // resources would become stale.
         let ended = ended_task(|term| {
             term.tasks
                 .start_finishing("two", async { panic!("a defect") });

@@ -31,8 +31,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Installs the signal handlers. The caller must run in a tokio runtime. `main` calls this function
-    /// before it starts anything else.
+    /// Installs the signal handlers. The caller must run in a tokio runtime. `main` calls this
+    /// function before it starts anything else.
     ///
     /// The server is PID 1 in its container. Without a handler for a signal, the kernel ignores
     /// this signal to PID 1, so the server would not stop.
@@ -47,7 +47,7 @@ impl Signals {
         })
     }
 
-    /// Returns the next signal when it arrives. Cancel-safe.
+    /// Waits for the next signal, and returns the signal. Cancel-safe.
     pub async fn next(&mut self) -> Signal {
         tokio::select! {
             _ = self.terminate.recv() => Signal::Terminate,

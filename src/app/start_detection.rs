@@ -1,7 +1,9 @@
-//! Starts the detection of operations on the leader. The rule-set controller compiles rule sets to
-//! rule books. A rule book contains all rule sets of one target (a watched resource). The
-//! supervisor runs the feeds (the watches) of each target. The feeds send detections to the
-//! tracker, which turns them into operations.
+//! Starts the detection of operations on the leader:
+//!
+//! - The rule-set controller compiles rule sets to rule books. A rule book contains all rule sets
+//!   of one target (a watched resource).
+//! - The supervisor runs the feeds (the watches) of each target.
+//! - The feeds send detections to the tracker, which turns the detections into operations.
 //!
 //! This module also decides when a new leader has detected enough operations to serve them.
 
@@ -89,8 +91,9 @@ impl ServerPipeline {
             term.unsynced_rule_sets.clone(),
             common.sync_timeout,
         );
-        // The controller starts after the operations of earlier leaders are restored. A feed starts
-        // only for a rule set, so no operation is detected before the restoration is complete.
+        // The controller starts after the operations of earlier leaders are restored. Without the
+        // controller, no feed starts. So no operation is detected before the restoration is
+        // complete.
         term.tasks.start("rules", async move {
             input.restored.await;
             tokio::select! {
@@ -102,17 +105,17 @@ impl ServerPipeline {
 }
 
 /// Decides when a new leader begins to serve operations, and keeps `unsynced_rule_sets` up to date.
-/// Never ends. The caller has restored the operations of earlier leaders.
+/// Never ends. The caller must first restore the operations of earlier leaders.
 ///
 /// A replica that copied the operations of an earlier leader already serves operations when it
 /// becomes the leader. Any other new leader begins when both conditions are met:
 ///
-/// - Every feed of the rule sets that the controller first listed has reported that its target was
-///   read, or that the read failed.
+/// - Every feed of the first listed rule sets has reported that it has read its target, or that the
+///   read failed.
 /// - The operations that these feeds detected are in the index.
 ///
-/// If they are not met within the time `limit`, the leader serves the operations that it has detected
-/// so far.
+/// If these conditions are not met within the time `limit`, the leader serves the operations that
+/// it has detected so far.
 async fn watch_sync_state(
     mut reports: watch::Receiver<Arc<Report>>,
     tracker: mpsc::Sender<Message>,
@@ -134,9 +137,10 @@ async fn watch_sync_state(
         let mut last = None;
         // The sender of the reports is never dropped.
         while reports.changed().await.is_ok() {
-            // This task first takes the newest report of the rule-set controller, and then flushes.
-            // So after the flush, the index contains all operations that feeds detected before the
-            // controller sent this report.
+            // This task first takes the newest report of the rule-set controller. Then it sends a
+            // `Flush` message to the tracker, and waits until the tracker has committed all earlier
+            // messages. After that, the index contains all operations that feeds detected before
+            // the controller sent the report.
             let report = reports.borrow_and_update().clone();
             let without_book = report.without_book.clone();
             let state = without_book.map(|it| (it, report.unsynced()));

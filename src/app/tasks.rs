@@ -1,6 +1,6 @@
 //! The long-lived tasks of the process, or of one leadership term (the time for which this replica
-//! leads). If such a task ends early, the process exits. If the process continued, the data that the
-//! task maintains would become stale, and no error would show this.
+//! leads). If such a task ends early, the process exits. If the process continued, the data that
+//! the task maintains would become stale, and no error would show this.
 
 use tokio::runtime::Handle;
 use tokio::task::{JoinError, JoinSet};
@@ -13,7 +13,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Starts a task that is aborted at the end.
+    /// Starts a task that [`Tasks::abort`] aborts.
     pub(super) fn start(
         &mut self,
         name: &'static str,
@@ -22,7 +22,8 @@ impl Tasks {
         self.aborted.spawn(named(name, task));
     }
 
-    /// Starts a task that still has work to do at the end.
+    /// Starts a task that [`Tasks::abort`] does not abort, because the task still has work to do at
+    /// the end.
     pub(super) fn start_finishing(
         &mut self,
         name: &'static str,
@@ -31,8 +32,8 @@ impl Tasks {
         self.finishing.spawn(named(name, task));
     }
 
-    /// Starts a task that still has work to do at the end, on another runtime. The task returns the
-    /// name of the task that has ended.
+    /// Like [`Tasks::start_finishing`], but starts the task on `runtime`. The task returns its own
+    /// name, or the name of a task that it has run and that ended too early.
     pub(super) fn start_finishing_on(
         &mut self,
         runtime: &Handle,
@@ -41,7 +42,8 @@ impl Tasks {
         self.finishing.spawn_on(task, runtime);
     }
 
-    /// Waits until a task ends, and returns its name. Waits forever without tasks. Cancel-safe.
+    /// Waits until a task ends, and returns the name of the task. If there are no tasks, waits
+    /// forever. Cancel-safe.
     pub(super) async fn next_ended(&mut self) -> &'static str {
         // A task that panicked has no name, but the log contains the panic.
         let name = |ended: Result<_, JoinError>| ended.unwrap_or("a task that panicked");
@@ -57,7 +59,7 @@ impl Tasks {
         self.aborted.abort_all();
     }
 
-    /// Waits until the tasks that have work to do at the end have done it. Cancel-safe.
+    /// Waits until all tasks that have work to do at the end have ended. Cancel-safe.
     pub(super) async fn finish(&mut self) {
         while self.finishing.join_next().await.is_some() {}
     }

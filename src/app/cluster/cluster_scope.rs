@@ -18,8 +18,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 
-/// Watches the namespaces until the leadership term ends. Publishes the namespaces that exist on
-/// `existing`, because the leader needs them to restore operations.
+/// Watches the namespaces until the leadership term ends. Also sends the existing namespaces to
+/// `existing`, because the leader needs the namespaces to restore operations.
 pub(super) async fn watch_namespaces(
     client: Client,
     existing: watch::Sender<Option<Arc<Namespaces>>>,
@@ -57,9 +57,9 @@ pub(super) async fn watch_nodes(client: Client, tracker: mpsc::Sender<Message>) 
 
 type WatchEvent<K> = Result<Event<PartialObjectMeta<K>>, watcher::Error>;
 
-/// Watches the objects of the kind `K`. The stream never ends. If the server may not list the objects,
-/// the stream has only errors. Then a namespace or a node has an activity only while operations are in
-/// flight there.
+/// Watches the objects of the kind `K`. The stream never ends. If the server lacks the permission
+/// to list the objects, the stream has only errors. Then a namespace or a node has an activity only
+/// while operations are in flight there.
 fn events<K>(client: Client) -> impl Stream<Item = WatchEvent<K>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
@@ -68,7 +68,7 @@ where
     watcher(api, watcher::Config::default()).default_backoff()
 }
 
-/// Returns the objects that exist after each list, and after each creation or deletion.
+/// Returns all existing objects after each list, and after each creation or deletion of an object.
 fn found<K>(events: impl Stream<Item = WatchEvent<K>>) -> impl Stream<Item = Namespaces>
 where
     K: Resource<DynamicType = ()>,
@@ -103,7 +103,8 @@ where
     })
 }
 
-/// Returns the entry of an object in [`Namespaces`]. A kube-apiserver always sends all parts of it.
+/// Returns the entry of an object in [`Namespaces`]. Returns None if the name or the creation time
+/// is missing. A kube-apiserver always sends both.
 fn entry(object: ObjectMeta) -> Option<(Text, Timestamp)> {
     Some((object.name?.into(), object.creation_timestamp?.0))
 }

@@ -1,5 +1,5 @@
-//! Starts the tasks of the leader at the beginning of each leadership term, and creates the inputs of
-//! its pipeline: rule sets, objects, and the operations of earlier leaders.
+//! Starts the tasks of the leader at the beginning of each leadership term, and creates the inputs
+//! of its pipeline: rule sets, objects, and the operations of earlier leaders.
 
 use super::cluster_scope::{watch_namespaces, watch_nodes};
 use super::registration::{API_SERVICE, OwnCaBundle, Registration};
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The server writes the state `Settling` to a custom resource only if the operation is in this
+/// The server writes the state `Settling` to a custom resource only if the operation stays in this
 /// state for longer than the debounce period plus this time.
 ///
 /// If no rule detects an operation any more, its state is `Settling`. Usually the operation
-/// completes when the debounce period is over, so the server writes only its end. While the watch
-/// of its subject is interrupted, the operation stays `Settling` for longer.
+/// completes when the debounce period is over, so the server writes only the end of the operation.
+/// While the watch of the subject is interrupted, the operation stays `Settling` for longer.
 const SETTLING_PERIOD: Duration = Duration::from_secs(30);
 
 /// The values from which this replica starts its tasks when it becomes the leader. The values are
@@ -122,9 +122,9 @@ impl LeaderSetup {
 }
 
 /// Returns a future that sends the operations of earlier leaders to the tracker. The tracker turns
-/// detections into operations. `store` has the custom resources, in persistence mode. `listed`
-/// receives the namespaces that exist. Afterwards, the future tells `is_restored` whether all custom
-/// resources were restored.
+/// detections into operations. In persistence mode, `store` has the custom resources. `listed`
+/// receives the namespaces that exist. At its end, the future sets `is_restored` to true if all
+/// custom resources were restored.
 fn restore_operations(
     shared: &Components,
     term: &LeaderTerm,

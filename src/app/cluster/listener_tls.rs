@@ -1,6 +1,6 @@
-//! Provides the TLS configuration of the listener, and keeps the serving certificate valid. The
-//! certificate is read from files. Without such files, the server issues the certificate with its
-//! own CA, for the names of its Service.
+//! Provides the TLS configuration of the listener, and keeps the serving certificate valid. If
+//! flags name certificate files, the server reads the certificate from these files. Otherwise, the
+//! server issues the certificate with its own CA, for the names of its Service.
 
 use super::registration::{API_SERVICE, OwnCaBundle};
 use crate::app::App;
@@ -26,9 +26,10 @@ const FIELD_MANAGER: &str = "ifo-apiserver";
 /// Interval at which certificate files are read again.
 const FILES_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Returns the TLS configuration of the listener, and the bundle of the server's own CA. If no flags name certificate files, the server's
-/// own CA issues the certificate. A task then keeps this CA in the `caBundle` of the server's
-/// `APIService`, with which the kube-apiserver verifies the certificate.
+/// Returns the TLS configuration of the listener. If the server's own CA issues the certificate,
+/// also returns the bundle of this CA. Then a task keeps this bundle in the `caBundle` of the
+/// server's `APIService`, with which the kube-apiserver verifies the certificate. If the gate
+/// webhook is served, another task does the same for the configuration of the webhook.
 pub(super) async fn server_config(
     app: &mut App,
     client: &Client,

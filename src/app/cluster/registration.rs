@@ -6,12 +6,13 @@
 //!   registered and no server answers for it, no namespace of the cluster can be deleted.
 //! - With `--register`, also creates the `APIService`, and repairs it after changes of other
 //!   clients. The leader does not create the `APIService` before a readiness probe of its Pod has
-//!   succeeded. So a server that cannot start blocks no namespace.
+//!   succeeded. So a server that cannot become ready does not block the deletion of namespaces.
 //!
-//! The server creates the `APIService` only together with its owner. When the server is being
-//! removed, the `ClusterRole` no longer exists, so the server cannot create the `APIService` again.
+//! The server creates the `APIService` only while its owner, the `ClusterRole`, exists. So after an
+//! administrator has removed the `ClusterRole`, a server that still runs does not create the
+//! `APIService` again.
 //!
-//! The field `caBundle` has its own task, because each replica updates it
+//! Another task updates the field `caBundle`, because each replica updates this field
 //! ([`CaBundleUpdater`](aggregated_apiserver::certs::CaBundleUpdater)).
 
 use crate::config::Serve;
@@ -31,11 +32,11 @@ use tokio::sync::watch;
 /// The `APIService` that points to this server.
 pub(super) const API_SERVICE: &str = "v1alpha1.live.ifo.kubevirt.io";
 
-/// Interval at which the task checks the `APIService`. An administrator can change it, and can grant
-/// missing permissions, at any time.
+/// Interval at which the task checks the `APIService`. At any time, an administrator can change the
+/// `APIService`, or grant missing permissions.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Interval at which the task checks if a readiness probe of this replica has succeeded.
+/// Interval at which the task checks whether a readiness probe of this replica has succeeded.
 const READINESS_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Priorities of the `APIService`. `apiservice/apiservice.yaml` explains them, and a test compares
@@ -47,7 +48,7 @@ const VERSION_PRIORITY: i32 = 100;
 /// server's own CA.
 pub(super) type OwnCaBundle = Option<watch::Receiver<Arc<str>>>;
 
-/// The task that keeps the `APIService`.
+/// The task that maintains the `APIService`.
 pub(super) struct Registration {
     registrations: Api<APIService>,
     roles: Api<ClusterRole>,

@@ -1,9 +1,9 @@
 //! Watches the rule sets for the rule-set controller, which compiles the rules.
 //!
-//! In a cluster, also watches the installed `CustomResourceDefinition` (CRD) of rule sets, and compares
-//! its fields with the fields that this release knows. The CRD is installed separately from the server,
-//! so the CRD can be older. If the CRD lacks a field, the kube-apiserver removes the field from rule
-//! sets, and the server never receives it.
+//! In a cluster, also watches the installed `CustomResourceDefinition` (CRD) of rule sets, and
+//! compares its fields with the fields that this release knows. The CRD is installed separately
+//! from the server, so the CRD can be older. If the CRD lacks a field, the kube-apiserver removes
+//! the field from rule sets, and the server never receives it.
 
 use crate::rules::RuleSetEvent;
 use futures::StreamExt as _;
@@ -26,8 +26,8 @@ const MAX_UNKNOWN_FIELDS: usize = 20;
 
 /// Watches the rule sets and their CRD.
 pub(super) fn follow(client: Client, feed: &dyn Feed) -> BoxStream<'static, RuleSetEvent> {
-    // The controller stops if this stream ends. The stream never ends, because the watch of the
-    // rule sets never ends.
+    // If this stream ended, the controller would stop. The stream never ends, because the watch of
+    // the rule sets never ends.
     stream::select(events(feed), missing_fields(client)).boxed()
 }
 
@@ -52,9 +52,9 @@ pub(in crate::app) fn events(feed: &dyn Feed) -> BoxStream<'static, RuleSetEvent
                 Some(RuleSetEvent::Synced)
             }
             Raw::Lost(why) => {
-                // The feed retries a failed watch. The server logs an error only if it differs from the
-                // last logged error. After a complete list of the rule sets, the server logs the next
-                // error in any case.
+                // The feed retries a failed watch. The server logs an error only if it differs from
+                // the last logged error. After a complete list of the rule sets, the server always
+                // logs the next error.
                 if last_logged.as_ref() != Some(&why) {
                     let reason = watch_failure(&why);
                     tracing::warn!("rule sets cannot be watched: {reason}");
@@ -74,10 +74,10 @@ fn named(json: &[u8]) -> Option<(String, Value)> {
     Some((object["metadata"]["name"].as_str()?.to_owned(), object))
 }
 
-/// Returns a stream of lists. Each list contains the fields that this release knows and that the
-/// installed CRD lacks. The stream has an item when the CRD is first read, and when the list
-/// changes. Errors of this watch are not logged, because the watch of the rule sets reports the
-/// same causes.
+/// Watches the CRD of rule sets. Each item of the stream lists the fields that this release knows
+/// and that the installed CRD lacks. The stream has an item when the CRD is first read, and when
+/// the list of fields changes. Errors of this watch are not logged, because the watch of the rule
+/// sets reports the same causes.
 fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let only = watcher::Config::default().fields(&format!("metadata.name={DEFINITION}"));
@@ -109,8 +109,8 @@ fn applied(name: String, json: Value) -> RuleSetEvent {
     })
 }
 
-/// Decodes the JSON of a rule set. Returns the event for the controller: the rule set, and the fields
-/// of its spec that this server does not know.
+/// Decodes the JSON of a rule set. Returns the event for the controller: the rule set, and the
+/// fields of its spec that this server does not know.
 fn decode(json: Value) -> Result<RuleSetEvent, serde_json::Error> {
     let mut unknown_fields = Vec::new();
     let note = |path: serde_ignored::Path<'_>| {

@@ -1,6 +1,4 @@
-//! Writes the status of rule sets to the cluster. Each write names the resourceVersion of the rule
-//! set from which the status was computed. The kube-apiserver refuses the write if the rule set has
-//! changed since then.
+//! Writes the status of rule sets to the cluster.
 
 use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use futures::FutureExt as _;
@@ -11,9 +9,11 @@ use kube::{Api, Client};
 use serde_json::json;
 
 /// Writes the status subresource of rule sets. Each write names the UID and the resourceVersion of
-/// the rule set. This matters when another replica becomes the leader, because a write of the
-/// previous leader can arrive late. If the new leader has written a status before that, the
-/// resourceVersion has changed. Then the kube-apiserver refuses the late write.
+/// the rule set from which the status was computed. If the rule set has changed since then, the
+/// kube-apiserver refuses the write.
+///
+/// For example, a write of the previous leader arrives after the new leader has written a status.
+/// The write of the new leader has changed the resourceVersion, so the late write is refused.
 pub(super) struct StatusWriter(Api<OperationRuleSet>);
 
 impl StatusWriter {
