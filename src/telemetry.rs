@@ -1,4 +1,4 @@
-//! The metrics of the server, and the set-up of its log.
+//! The metrics of the server, and the setup of its log.
 //!
 //! This module and its submodules declare all metrics, because the names of metrics are an
 //! interface for users. Methods of this module set the labels of a series, and limit the number of
@@ -42,14 +42,14 @@ pub struct IndexSample {
     pub operations: Vec<Arc<InFlightOperation>>,
     /// All activities.
     pub activities: Vec<Arc<Activity>>,
-    /// True if the index may be out of date. Then it is unknown what is idle.
+    /// True if the index may be out of date. Then the metric `ifo_idle` is -1 (unknown).
     pub is_stale: bool,
     /// Memory of the ring (the buffer of past changes) in bytes, without the entries that are still
     /// in the index.
     pub ring_bytes: usize,
     /// Age of the oldest change in the ring.
     pub ring_age: Duration,
-    /// Time since this replica was last known to have all operations of the leader. Zero on the
+    /// The longest time by which this replica's index can be behind the leader's index. Zero on the
     /// leader.
     pub lag: Duration,
     /// Number of rule sets by state. Empty on a follower.
@@ -65,7 +65,8 @@ pub struct IndexSample {
 pub struct Metrics {
     registry: Registry,
     label_values: Mutex<BTreeMap<&'static str, HashSet<String>>>,
-    /// The metrics that other modules set without limits on the values of labels.
+    /// The metrics that other modules set directly. The number of label values of these metrics is
+    /// not limited here.
     pub(crate) series: MetricTable,
     api: Arc<aggregated_apiserver::metrics::Metrics>,
 }
@@ -128,7 +129,7 @@ impl Metrics {
         ]
     }
 
-    /// Returns one of the counters that have a series for each target. A target is a resource that rule
+    /// Returns the counter of `target` in the family `counters`. A target is a resource that rule
     /// sets name, such as `v1/pods`.
     pub(crate) fn of_target(
         &self,
@@ -157,9 +158,9 @@ impl Metrics {
         self.api.clone()
     }
 
-    /// Sets the number of custom resources whose write is due (`length`), and the time for which the
-    /// oldest of these writes has been waiting. Persistence mode calls this about once a second, and less
-    /// often while requests fail.
+    /// Sets the number of custom resources whose write is due (`length`), and the time for which
+    /// the oldest of these writes has been waiting. Persistence mode calls this about once a
+    /// second, and less often while requests fail.
     pub fn persistence_backlog(&self, length: usize, oldest: Duration) {
         let (queue, pending) = (
             &self.series.persistence_queue,
@@ -195,7 +196,7 @@ impl Metrics {
     }
 }
 
-/// Increments the counter with one label.
+/// Increments the counter whose only label has this value.
 pub(crate) fn count(family: &CounterFamily, label: &'static str, value: &str) {
     family.get_or_create(&vec![(label, value.to_owned())]).inc();
 }

@@ -24,8 +24,8 @@ pub enum LogFormat {
 ///   sends the request also logs the failure, together with the purpose of the request.
 const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
 
-/// Log filter for the debug messages of this server. `ifo` is the beginning of the names of several
-/// crates.
+/// Log filter for the debug messages of this server. `ifo` selects all crates whose names begin
+/// with `ifo`.
 const OWN: &str = "ifo=debug,aggregated_apiserver=debug";
 
 /// Returns the log filter for the verbosity of the flag `-v`:
@@ -65,11 +65,11 @@ pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Resu
 }
 
 /// Writes log lines to standard error. A text in a log line can come from a client or from an
-/// object. So the line has no colours, and everything that could control a terminal is escaped.
+/// object. So the line has no colors, and each character that could control a terminal is escaped.
 struct LogOutput;
 
 impl io::Write for LogOutput {
-    /// Writes one log line. The log passes each line in one call.
+    /// Writes one log line. The library `tracing_subscriber` passes each line in one call.
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let escaped = escaped_line(&String::from_utf8_lossy(line));
         io::Write::write_all(&mut io::stderr().lock(), escaped.as_bytes())?;
@@ -123,8 +123,8 @@ pub mod testing {
     pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
     impl CapturedLog {
-        /// Captures the log lines of this thread, as with the flag `-v1`, until the returned value is
-        /// dropped.
+        /// Captures the log lines of this thread, as with the flag `-v1`, until the returned value
+        /// is dropped.
         pub fn begin(&self) -> tracing::subscriber::DefaultGuard {
             let writer = self.clone();
             let log = tracing_subscriber::fmt().json().flatten_event(true);

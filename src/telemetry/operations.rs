@@ -1,8 +1,8 @@
-//! The metrics of operations, activities, records and usual durations. Each scrape computes them from the
-//! objects in the index.
+//! The metrics of operations, activities, records and usual durations. Each scrape computes them
+//! from the objects in the index.
 //!
-//! The labels of `ifo_operation_problems` contain the namespace and the subject of the operation. So
-//! Alertmanager can send an alert to the team that owns the namespace.
+//! The labels of `ifo_operation_problems` contain the namespace and the subject of the operation.
+//! So Alertmanager can send an alert to the team that owns the namespace.
 
 use super::table::{GaugeFamily, SeriesLabels};
 use super::{IndexSample, MAX_VALUES, Metrics, gauge_value};
@@ -11,8 +11,9 @@ use ifo_api::activity::{self, Activity};
 use ifo_api::live::{InFlightOperation, Phase, State};
 use std::collections::BTreeMap;
 
-/// Returns true if the operation is work in flight. An operation that a person has put on hold is no
-/// work. For example, a node can be cordoned for months.
+/// Returns true if the operation is in flight and a person has not put it on hold. Operations on
+/// hold do not count for the age of the oldest operation and for the nodes, because they can last
+/// for months. For example, a node stays cordoned.
 fn is_work(operation: &InFlightOperation) -> bool {
     is_active(operation) && operation.status.state != State::Held
 }
@@ -120,8 +121,8 @@ impl Metrics {
 /// The number of operations in each series of a gauge.
 type SeriesCounts = BTreeMap<SeriesLabels, i64>;
 
-/// Sets a gauge to these counts. Each scrape has at most [`MAX_VALUES`] series with their own values of the
-/// labels `unbounded`. All further operations share the value `other`.
+/// Sets a gauge to these counts. The first [`MAX_VALUES`] series keep their values of the labels
+/// `unbounded`. In all further series, these labels have the value `other`.
 fn set_bounded(gauge: &GaugeFamily, counts: SeriesCounts, unbounded: &[&str]) {
     gauge.clear();
     for (number, (mut labels, count)) in counts.into_iter().enumerate() {
@@ -135,8 +136,8 @@ fn set_bounded(gauge: &GaugeFamily, counts: SeriesCounts, unbounded: &[&str]) {
     }
 }
 
-/// Returns the scope of an activity (`namespace`, `cluster`, `component` or `node`), and the name of
-/// the namespace, component or node. The name is empty for the cluster.
+/// Returns the scope of an activity (`namespace`, `cluster`, `component` or `node`), and the name
+/// of the namespace, component or node. The name is empty for the cluster.
 fn scope_and_name(activity: &Activity) -> Option<(&str, &str)> {
     let scope = &**activity.metadata.labels.get(activity::LABEL)?;
     let name = match scope {

@@ -1,5 +1,5 @@
-//! The table of all metrics of the server, except those of the API library. Each row has the field, the
-//! type, the name and the help text of one metric.
+//! The table of all metrics of the server, except those of the API library. Each row has the field,
+//! the type, the name and the help text of one metric.
 
 use super::gauge_value;
 use crate::clock;
@@ -63,11 +63,12 @@ macro_rules! metrics {
 }
 
 metrics! {
-    /// The metrics of operations, feeds (the watches of the resources that rule sets name), rule sets,
-    /// the index, the election, baselines (usual durations), persistence mode and the process.
+    /// The metrics of operations, feeds (the watches of the resources that rule sets name), rule
+    /// sets, the index, the election, baselines (usual durations), persistence mode and the
+    /// process.
     ///
-    /// Families without a series are not shown. So while persistence mode is off, an alert on missing
-    /// writes does not fire.
+    /// Families without a series are not shown. So while persistence mode is off, an alert on
+    /// missing writes does not fire.
     struct MetricTable {
         build: GaugeFamily = "ifo_build_info", "Version of this server";
         started: CounterFamily = "ifo_operations_started", "Operations that started";
@@ -143,14 +144,15 @@ impl MetricTable {
         self.process_start.set(clock::now().as_second() as f64);
     }
 
-    /// Reads the current values of the process from `/proc`. On systems without `/proc`, the values are 0.
+    /// Reads the current values of the process from `/proc`. On systems without `/proc`, the values
+    /// are 0.
     #[allow(clippy::cast_precision_loss)] // The clock ticks of one process are far below 2^52.
     pub(super) fn read_process(&self) {
         /// Ticks per second of the times in `/proc` (`USER_HZ`, fixed by the Linux ABI).
         const TICKS_PER_SECOND: f64 = 100.0;
         let file = |name| std::fs::read_to_string(format!("/proc/self/{name}")).unwrap_or_default();
-        // The second field is the command, such as `(ifo-apiserver)`. A command can contain spaces and
-        // parentheses, so the fields are counted from the last parenthesis.
+        // The second field is the command, such as `(ifo-apiserver)`. A command can contain spaces
+        // and parentheses, so the fields are counted from the last parenthesis.
         let stat = file("stat");
         let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
         let user_and_system = fields.split_whitespace().skip(11).take(2);

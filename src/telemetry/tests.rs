@@ -213,7 +213,7 @@ fn problems_have_the_namespace_and_subject_of_their_operation() {
 #[test]
 fn the_number_of_subjects_with_problems_is_limited_at_each_scrape() {
     let metrics = Metrics::new();
-    // At each scrape, all subjects are new ones.
+    // Each scrape has other subjects than the previous scrape.
     for scrape in 0..2 {
         let of_subject = |n: usize| {
             let mut operation =
