@@ -5,7 +5,7 @@
 //! The leader reads the ConfigMap when its leadership term begins. During the term, the leader
 //! checks every five minutes if the baselines have changed. If they have changed, or if the last
 //! write has failed, the leader writes the ConfigMap. The last check is at the orderly end of the
-//! term. After a crash, the durations since the last write are lost.
+//! term. After a crash, the runs since the last write are lost.
 //!
 //! The manifests create the ConfigMap without data. So the server needs no permission to create
 //! `ConfigMap`s.
@@ -36,8 +36,8 @@ const WRITE_INTERVAL: Duration = Duration::from_mins(5);
 /// Time between two attempts to read the ConfigMap at the beginning of a term.
 const READ_RETRY: Duration = Duration::from_secs(10);
 
-/// Time limit of one request. If the kube-apiserver does not answer in this time, the read or write
-/// fails.
+/// Time limit of one request. If the kube-apiserver does not answer within this time, the read or
+/// the write fails.
 ///
 /// The leader releases the Lease only after the last write, so a slow last write delays the next
 /// leader.
@@ -50,12 +50,13 @@ const FIELD_MANAGER: &str = "ifo-apiserver-baselines";
 pub struct BaselineStore {
     api: Api<ConfigMap>,
     baselines: SharedBaselines,
-    /// The queue of the tracker, which is the task that finds operations in flight. The reference
-    /// is weak, because the tracker ends only when no sender is left.
+    /// The queue of the tracker, which turns detections into operations. This sender is weak, so
+    /// that the store does not keep the queue open: the tracker's task ends when no strong sender
+    /// is left.
     tracker: mpsc::WeakSender<Message>,
     metrics: Arc<Metrics>,
-    /// True if the next check must write the baselines even if they have not changed, because a write
-    /// has failed, or the text in the ConfigMap could not be decoded.
+    /// True if the next check must write the baselines even if they have not changed, because a
+    /// write has failed, or the text in the ConfigMap could not be decoded.
     must_write: bool,
     /// The text of the error that was logged last. Empty if no error was logged.
     logged: String,
@@ -84,8 +85,8 @@ impl BaselineStore {
     /// Reads the ConfigMap. Then checks every five minutes if the ConfigMap must be written. When
     /// `ending` is cancelled, checks for the last time and returns.
     pub async fn run(mut self, ending: CancellationToken) {
-        // The store writes only after it has read the ConfigMap. An earlier write would replace the
-        // runs that earlier leaders have learned.
+        // The store writes only after it has read the ConfigMap. A write before this read would
+        // delete the runs that earlier leaders have stored.
         loop {
             let loaded = self.load().await;
             let result = if loaded.is_ok() { "success" } else { "error" };
@@ -143,7 +144,7 @@ impl BaselineStore {
     }
 
     /// Writes the ConfigMap. A late write of a previous leader does little harm, because the next
-    /// regular write replaces it.
+    /// write of the current leader replaces the late write.
     async fn write(&self, text: &str) -> Result<(), String> {
         let patch = Patch::Merge(json!({"data": {DATA_KEY: text}}));
         let params = PatchParams {
@@ -155,7 +156,7 @@ impl BaselineStore {
         Ok(())
     }
 
-    /// Logs an error if its text differs from the error that was logged last.
+    /// Logs an error if the text differs from the text of the error that was logged last.
     fn report(&mut self, what: &str, error: &str) {
         if self.logged != error {
             tracing::warn!(name = CONFIG_MAP, error, "{what}");

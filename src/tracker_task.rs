@@ -3,11 +3,11 @@
 //! while this replica leads.
 //!
 //! The task receives messages about the subjects from all feeds (the watches of the resources that
-//! rule sets name), and messages about rule sets, namespaces, nodes and gaps. It gives the messages
-//! about operations to the tracker, with the current time. The [`ActivityWriter`] gets the names of
-//! namespaces and nodes, and the gaps. The task commits the tracker's changes to the index (the
-//! operations in memory). Each change gets a resourceVersion that this leader has reserved in the
-//! Lease.
+//! rule sets name), and messages about rule sets, namespaces, nodes and gaps. A gap is a rule set
+//! that may miss operations. The tracker gets the messages about subjects, rule sets and
+//! namespaces, with the current time. The [`ActivityWriter`] gets the namespaces, the nodes and the
+//! gaps. The task commits the changes of both to the index (the objects in memory). Each change
+//! gets a resourceVersion that this leader has reserved in the Lease.
 
 use crate::clock;
 use crate::index::{
@@ -31,12 +31,12 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// do not read from their connections. So no message is dropped, and memory stays bounded.
 pub const QUEUE_CAPACITY: usize = 1024;
 
-/// The largest number of messages that the task takes from the queue at once. It usually commits their
-/// changes after the last of them, so clients see the change of the first message late. This limit
-/// keeps that delay short.
+/// The largest number of messages that the task takes from the queue at once. The task usually
+/// commits the changes of all these messages after the last one, so clients see the change of the
+/// first message late. This limit keeps that delay short.
 const MAX_BATCH: usize = 256;
 
-/// The interval at which [`send_gaps`] looks for changes of the rule sets that may miss operations.
+/// The interval at which [`send_gaps`] checks whether the gaps have changed.
 const GAPS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The shortest interval at which the numbers in the activities, such as `operations`, are written.
@@ -45,9 +45,9 @@ const NUMBERS_INTERVAL: Duration = Duration::from_secs(1);
 /// Returns the rule sets that may miss operations now.
 pub type ReadGaps = Arc<dyn Fn() -> Gaps + Send + Sync>;
 
-/// Keeps the activities and the [`Gaps`] in the index up to date. The task commits the
-/// status of an activity together with the operations that change it. Gaps, numbers, and the names of
-/// namespaces and nodes have commits of their own.
+/// Keeps the activities and the [`Gaps`] in the index up to date. The task commits the status of an
+/// activity together with the operations that change it. Gaps, numbers, and the names of namespaces
+/// and nodes are committed separately.
 pub struct ActivityWriter {
     activities: Activities,
     numbers_at: Instant,
@@ -75,10 +75,15 @@ impl ActivityWriter {
         self.surround(batch);
     }
 
-    /// Adds the writes of activities to a batch. Each write gets a version of its own.
-    /// Activities that become idle or are deleted come after the other writes, and all other activities
-    /// before them. So at no version is an activity idle while an operation is in flight or may be
-    /// missing.
+    /// Adds the writes of activities to a batch. Each write of a batch gets its own
+    /// resourceVersion, so the order of the writes matters:
+    ///
+    /// - Writes of activities that are not idle come first.
+    /// - Then come the writes that were in the batch before.
+    /// - Writes of activities that are idle, and deletions of activities, come last.
+    ///
+    /// So an activity is not idle at any resourceVersion at which an operation is in flight or may
+    /// be missing.
     fn surround(&mut self, batch: &mut Vec<Write>) {
         let writes = self.activities.writes(clock::now(), false);
         let is_idle = |write: &Write| match write {
@@ -103,7 +108,7 @@ impl ActivityWriter {
         self.activities.writes(clock::now(), true)
     }
 
-    /// Returns the writes that show these gaps.
+    /// Returns the writes of the gaps and of the activities that change with the gaps.
     fn show(&mut self, gaps: Gaps) -> Vec<Write> {
         self.activities.set_gaps(Arc::new(gaps.clone()));
         let mut writes = vec![Write::Put {
@@ -114,21 +119,23 @@ impl ActivityWriter {
         writes
     }
 
-    /// Records the namespaces or nodes that exist. Returns the writes of the activities that change.
+    /// Records the namespaces or nodes that exist. Returns the writes of the activities that
+    /// change.
     fn set_existing(&mut self, existing: &Existing) -> Vec<Write> {
         self.activities.set_existing(existing);
         self.activities.writes(clock::now(), false)
     }
 }
 
-/// Sends the gaps to the tracker when they change. Ends with the tracker.
+/// Sends the gaps to the tracker's queue when the gaps change. Returns when the tracker has ended.
 ///
-/// A feed sends the operations that it has detected, and then ends a gap. So these operations precede
-/// the end of the gap in the queue of the tracker.
+/// A feed first sends the operations that it has detected, and then ends its gap. So in the queue
+/// of the tracker, these operations precede the end of the gap.
 pub async fn send_gaps(read_gaps: ReadGaps, tracker: mpsc::Sender<Message>) {
     let mut sent = Gaps::default();
     loop {
-        // While the queue is full, the gaps can change. So they are read afterwards.
+        // While the queue is full, the gaps can change. So this task waits for space in the queue,
+        // and then reads the gaps.
         let Ok(permit) = tracker.reserve().await else {
             return;
         };
@@ -224,9 +231,9 @@ pub async fn run(
     }
 }
 
-/// Commits all changes of the tracker. Many changes are committed in several batches, so that they
-/// need little memory. Returns true if there were changes, and None if the leadership is
-/// lost while a commit needs further resourceVersions.
+/// Commits all changes of the tracker. Many changes are committed in several batches, because one
+/// large batch would need much memory. Returns true if there were changes, and None if the
+/// leadership is lost while a commit needs further resourceVersions.
 async fn commit_all(
     tracker: &mut Tracker,
     activity: &mut ActivityWriter,
@@ -250,8 +257,8 @@ async fn commit_all(
 }
 
 /// Waits until this leader has reserved enough resourceVersions in the Lease, and then commits the
-/// changes. Returns None if the leadership is lost during this wait. If the index rejects
-/// the changes, logs an error.
+/// changes. Returns None if the leadership is lost during this wait. If the index rejects the
+/// changes, logs an error and drops the changes.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> Option<()> {
     if changes.is_empty() {
         return Some(());
@@ -259,8 +266,8 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
     let changes: Vec<_> = changes.into_iter().map(index_write).collect();
     loop {
         // If the process is paused after this call, another replica can become leader, and this
-        // replica still commits the changes. This is safe, because the new leader does not issue
-        // the resourceVersions that this replica has reserved.
+        // replica still commits the changes. This is safe, because the new leader never issues a
+        // resourceVersion that this replica has reserved.
         writer.reserve(leadership.reserved());
         match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {

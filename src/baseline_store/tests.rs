@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 const PATH: &str = "/api/v1/namespaces/ours/configmaps/ifo-apiserver-baselines";
 
-/// A time that is long enough for the store's requests, and shorter than the store's intervals.
+/// A time within which the requests of the store end. It is shorter than the store's intervals.
 const MOMENT: Duration = Duration::from_secs(1);
 
 /// A store in a simulated cluster, during one leadership term.
@@ -109,8 +109,9 @@ async fn the_last_write_keeps_other_data_and_has_a_time_limit() {
     }
 }
 
-/// The store keeps a text for the next write in two cases: a write has failed, or the text in the
-/// ConfigMap cannot be decoded. When the store writes a newer text, it must forget the kept text.
+/// In two cases, the store writes the ConfigMap although the baselines have not changed: the last
+/// write has failed, or the text in the ConfigMap could not be decoded. This write must contain the
+/// newest baselines.
 #[tokio::test(start_paused = true)]
 async fn an_older_text_never_replaces_a_newer_text() {
     let failed_write = cluster_with_config_map();
