@@ -1,6 +1,9 @@
-//! The clocks of the host: the time of day and the steady clock ([`aggregated_apiserver::clock`]),
-//! the boot clock ([`boot`]), which also runs while the host is suspended, and the clock of the
-//! current thread ([`processor_time`]), which runs only while the thread runs.
+//! The clocks of the server:
+//!
+//! - The time of day and the steady clock come from [`aggregated_apiserver::clock`].
+//! - The boot clock ([`boot`]) also runs while the host is suspended.
+//! - The processor time of the current thread ([`processor_time`]) advances only while the thread
+//!   runs.
 
 pub use aggregated_apiserver::clock::{SteadyTime, now, since, steady};
 use ifo_engine::ClockReading;
@@ -43,7 +46,7 @@ impl std::ops::Add<Duration> for BootTime {
 }
 
 /// Returns the time since the host started. Unlike the steady clock, the boot clock also runs while
-/// the host is suspended, and while the host is a paused virtual machine.
+/// the host is suspended, or is a paused virtual machine.
 pub fn boot() -> BootTime {
     #[cfg(test)]
     return simulated::boot();
@@ -76,7 +79,7 @@ pub mod simulated {
     use std::time::{Duration, Instant};
 
     /// The time at which the simulated boot clock shows [`UPTIME`]. This is the time of the host's
-    /// steady clock, even if the test pauses tokio's clock. It is read at the first use.
+    /// steady clock at the first use, even if the test pauses tokio's clock.
     static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     /// The boot clock's time at [`BEGIN`].

@@ -126,8 +126,8 @@ impl Config {
     }
 }
 
-/// Checks the settings of the election. The time settings have the rules of Kubernetes' own
-/// components, and the lease duration has a range.
+/// Checks the settings of the election. The rules for the time settings are those of Kubernetes'
+/// own components. In addition, the lease duration must be in the range [`LEASE_DURATIONS`].
 fn check_election(serve: &Serve) -> Result<(), clap::Error> {
     let (lease, deadline, retry) = (
         serve.timing.lease_duration,

@@ -1,6 +1,6 @@
 //! The index: operations, records, activities and gaps in memory. A gap is a rule set that may miss
-//! operations. It is a store of the library [`aggregated_apiserver`] with the objects of this
-//! server.
+//! operations. The index is a store of the library [`aggregated_apiserver`]. The store contains the
+//! objects of this server.
 
 use aggregated_apiserver::store;
 pub use aggregated_apiserver::store::{
@@ -18,8 +18,8 @@ pub struct Model;
 
 impl aggregated_apiserver::Model for Model {
     type Object = Object;
-    /// The short names of kinds, for the column Subject. A task of the server replaces them when they
-    /// change.
+    /// The short names of kinds, for the column Subject. A task of the server replaces them when
+    /// they change.
     type Context = ArcSwap<ShortNames>;
 
     fn append_json(object: &Object, version: Rv, out: &mut Vec<u8>) {
@@ -41,8 +41,8 @@ impl aggregated_apiserver::Model for Model {
     }
 }
 
-/// Approximate memory of an operation without its message, in bytes: the object, its labels and its
-/// conditions.
+/// Approximate memory of an operation on the heap, in bytes, with its labels and conditions but
+/// without its message.
 const OPERATION_BYTES: usize = 1500;
 
 /// An object at one version.
@@ -60,15 +60,15 @@ pub type Write = store::Write<Model>;
 /// A resource that is served from an index.
 pub type Resource = aggregated_apiserver::serve::Resource<Model>;
 
-/// Creates an empty index. Its first version is the current time. If the clock was not set back, this
-/// version is above the versions that an earlier process has issued.
+/// Creates an empty index. Its first version is the current time. If the clock was not set back,
+/// this version is above the versions that an earlier process has issued.
 pub fn index(bounds: Bounds) -> (Writer, IndexReader) {
     store::open(bounds)
 }
 
 /// Creates an empty index whose newest version is `start`. In a cluster, a replica starts with
-/// version 0, which is below all versions of a leader. If the replica becomes a follower, it then
-/// copies the leader's index.
+/// version 0, which is below all versions of a leader. So a follower with a new index notices that
+/// it must first copy the leader's whole index.
 pub fn index_from(bounds: Bounds, start: Rv) -> (Writer, IndexReader) {
     store::open_from(bounds, start)
 }

@@ -33,8 +33,8 @@
 //! - The tasks in [`detection`] pass the objects of the feeds to `ifo_engine::detect`, which
 //!   evaluates the rules.
 //! - The tracker (`ifo_engine::track`) turns the results of the rules into operations.
-//! - An activity (`ifo_engine::activity`) tells whether a namespace, a node, a component or the
-//!   cluster is idle.
+//! - An activity (`ifo_engine::activity`) is an object that tells whether a namespace, a node, a
+//!   component or the cluster is idle.
 //! - The index contains all objects in memory: operations, records of completed operations,
 //!   activities, and the rule sets that may miss operations. Its objects have the type
 //!   [`ifo_api::Object`]. An [`IndexReader`](index::IndexReader) lists them, and a
@@ -54,8 +54,9 @@
 //! - [`ifo_engine`]: compiled rules, detection, the tracker and the activities.
 //! - [`ifo_client`]: connections to a cluster, and manifests from files.
 //!
-//! The modules from [`rules`] to [`resources`] are declared in the order in which data passes through
-//! them. The other modules follow. [`app`] creates the parts of the server and connects them.
+//! The modules from [`rules`] to [`resources`] are declared in the order in which the data passes
+//! through the modules. The other modules follow. [`app`] creates the parts of the server and
+//! connects them.
 
 pub mod rules;
 

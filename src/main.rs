@@ -9,11 +9,11 @@ use tokio::runtime::{Builder, Runtime};
 
 /// Maximum number of threads that run the tasks of the server, such as feeds and requests. The
 /// allocator keeps a separate arena for each thread, so each thread costs memory. The server uses
-/// far less than one processor, so more threads on a larger node would not help.
+/// far less than one processor, so more threads would not help on a larger node.
 const MAX_THREADS: usize = 4;
 
-/// Minimum number of these threads. If a thread is blocked at the start, for example by an exec plugin
-/// of a kubeconfig, another one receives signals.
+/// Minimum number of these threads. If the start blocks one thread, for example with an exec plugin
+/// of a kubeconfig, another thread receives signals.
 const MIN_THREADS: usize = 2;
 
 pub(crate) fn main() -> ExitCode {
