@@ -237,8 +237,8 @@ async fn a_late_change_of_a_previous_leader_has_no_effect() {
     fixture.commit([operation("a", "Completed")]);
     fixture.sleep(2).await;
     previous.task.abort();
-    // In the index of the next leader, the operation is still active, because this leader has not
-    // seen the end of the operation.
+    // In the index of the next leader, the operation is still active, because the next leader has
+    // not seen the end of the operation.
     fixture.set_latency(0.005);
     let message = json!({"message": "of the next leader"});
     fixture.commit([with_status(&operation("a", "Active"), &message)]);
@@ -288,7 +288,8 @@ async fn a_round_sends_four_writes_at_a_time_and_none_after_a_failure_of_the_clu
     fixture
         .fake
         .set_failure(Some(StoreFailure::Unreachable("away".into())));
-    // The writes that are already sent fail. While the watch is interrupted, nothing is written.
+    // The writes that the leader has already sent fail. While the watch is interrupted, the leader
+    // writes nothing.
     let sent = fixture.verbs().len();
     fixture.sleep(5).await;
     let more = fixture.verbs().len() - sent;
@@ -301,7 +302,7 @@ async fn a_round_sends_four_writes_at_a_time_and_none_after_a_failure_of_the_clu
 #[tokio::test(start_paused = true)]
 async fn a_stop_waits_for_sent_writes_and_leaves_the_others_to_the_next_leader() {
     // With a latency of 10 ms, the cluster answers all writes that the rate limit allows. With a
-    // latency of 30 s, the limit of 500 ms ends before the answers.
+    // latency of 30 s, the time limit of the stop (500 ms) ends before the cluster answers.
     for (latency, is_answered) in [(0.01, true), (30.0, false)] {
         let mut fixture = PersistFixture::new(true);
         let leader = fixture.start_leader();

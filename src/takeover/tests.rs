@@ -17,8 +17,8 @@ use serde_json::json;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-/// A watch of custom resources that sends these events, each after one second. Afterwards, it sends
-/// the last event again and again.
+/// A watch of custom resources that sends these events, one per second. After the last event, the
+/// watch repeats this event.
 struct Script(Vec<Raw>);
 
 impl Store for Script {
@@ -249,7 +249,7 @@ async fn custom_resources_are_read_to_the_end_or_to_a_permanent_failure() {
             &["a", "b"],
             6,
         ),
-        // Failures are retried for a minute.
+        // The leader retries the watch until the time limit of one minute ends.
         (vec![Raw::Reset, a(), lost()], &["a"], 60),
         (
             vec![refused(403), refused(403), Raw::Reset, a(), Raw::Synced],
@@ -288,8 +288,8 @@ async fn nothing_is_restored_into_a_recreated_or_deleted_namespace() {
     for namespaces in [listed("ns", late), listed("other", early)] {
         assert_eq!(restore_with(namespaces).await, (names(&["node!"]), true));
     }
-    // If the namespaces are not listed in time, completed custom resources of namespaces are not
-    // restored.
+    // If the namespaces are not listed in time, the leader does not restore completed operations of
+    // namespaced subjects.
     let (_never, unlisted) = watch::channel(None);
     let begun = tokio::time::Instant::now();
     let unlisted = restore_with(unlisted).await;

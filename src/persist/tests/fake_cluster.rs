@@ -31,7 +31,8 @@ pub struct ClusterState {
     /// If true, the cluster processes requests, but the client gets an error instead of the answer.
     pub answers_get_lost: bool,
     /// If set, the cluster forbids each request whose text (verb and name) starts with this prefix.
-    /// For example, `create a` forbids to create objects whose names start with `a`.
+    /// For example, the prefix `create a` forbids the creation of objects whose names start with
+    /// `a`.
     pub forbidden_prefix: Option<&'static str>,
     /// The time that a request needs to reach the cluster. None means 5 ms.
     pub latency: Option<Duration>,
@@ -68,7 +69,7 @@ impl ClusterState {
             .retain(|watch| watch.send(event.clone()).is_ok());
     }
 
-    /// Returns all objects, as a watch begins with them.
+    /// Returns the events with which a watch begins: all objects.
     fn list(&self) -> Vec<Raw> {
         let objects = self.objects.values().map(|cr| Raw::Applied(json(cr)));
         let all = std::iter::once(Raw::Reset).chain(objects);
@@ -164,7 +165,8 @@ impl FakeCluster {
         .boxed()
     }
 
-    /// Lets all requests fail, or none. A failure that concerns all objects also ends the watches.
+    /// Lets all later requests fail with `failure`, or succeed if it is None. A failure that
+    /// concerns all objects also ends the watches.
     pub fn set_failure(&self, failure: Option<StoreFailure>) {
         let mut cluster = self.lock();
         if failure.as_ref().is_some_and(|it| !it.is_of_one_object()) {
