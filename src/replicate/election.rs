@@ -8,8 +8,8 @@
 //! # When a replica acquires the Lease
 //!
 //! - **The leader's container has restarted.** The Lease still names the leader's Pod as the
-//!   holder, and the last renewal is less than one lease duration (8 s by default) old. The index
-//!   of the restarted replica is empty. If a follower has a copy of the operations, this follower
+//!   holder. The last renewal is less than one lease duration (8 s by default) old. The index of
+//!   the restarted replica is empty. If a follower has a copy of the operations, this follower
 //!   acquires the Lease when the Lease expires. If no follower has a copy, the restarted replica
 //!   acquires the Lease at once.
 //! - **The leader has released the Lease**, because it shuts down. With the release, the leader
@@ -19,10 +19,10 @@
 //! - **The leader has crashed.** The Lease does not change any more. After one lease duration, a
 //!   follower that has copied the leader's index completely acquires the Lease. Every other
 //!   follower also waits for the additional time.
-//! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. A
-//!   replica that has led, or has completely copied a leader's index, creates the Lease one lease
-//!   duration after it noticed that there is none. Every other replica also waits for the
-//!   additional time. A leader creates a deleted Lease again with its next renewal.
+//! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. One
+//!   replica creates the Lease. A replica that has led, or has completely copied a leader's index,
+//!   waits for one lease duration after it noticed that there is no Lease. Every other replica also
+//!   waits for the additional time. A leader creates a deleted Lease again with its next renewal.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the
@@ -163,8 +163,8 @@ impl Election {
         let done = self.attempt().await;
         let next = *done.as_ref().unwrap_or(&BootTime::MAX);
         self.report_problem(done.err());
-        // If this replica leads, the next turn begins at the end of the leadership at the latest,
-        // because a turn is what stops an expired leadership.
+        // The next turn ends an expired leadership. So if this replica leads, the next turn begins
+        // no later than the leadership expires.
         let leading = self.leading.as_ref();
         let end = leading.map_or(BootTime::MAX, |it| it.leadership.until());
         let left = next.min(end).since(clock::boot());

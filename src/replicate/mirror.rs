@@ -4,8 +4,8 @@
 //! The mirror lists and watches the leader's operations. So the follower's index gets the same
 //! objects and the same changes, with the same resourceVersions.
 //!
-//! During an update of the server, a replica of the old release can copy the index of a leader of
-//! the new release, or the reverse. The follower keeps fields that only the leader's release knows
+//! During an update of the server, the leader and a follower can have different releases. The
+//! follower keeps fields that only the leader's release knows
 //! ([`ifo_api::metadata::UnknownFields`]).
 //!
 //! If a leader crashes, one follower may have received changes that the next leader has not

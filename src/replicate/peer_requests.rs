@@ -1,15 +1,15 @@
 //! Answers requests that other replicas (processes of this server) send to the leader. A follower
 //! is a replica that copies the leader's operations. The follower lists and watches operations at
-//! the leader. It also regularly sends a state query to the path `/peer`. A state query asks for
-//! values such as the leader's newest resourceVersion.
+//! the leader, and regularly sends a state query to the path `/peer`. A state query asks for values
+//! such as the leader's newest resourceVersion.
 //!
 //! For lists and watches, a follower uses the same paths as other clients. But the follower's
 //! requests have the header `ifo-term`, which names a leadership term: the time for which one
 //! replica is the leader. The header has three effects:
 //!
 //! - If this replica does not serve the changes of the term, it answers the request with a 421. The
-//!   leader serves the changes of its own term. A replica that has led and has released the Lease
-//!   still serves the changes of its last term, so that the new leader can copy them.
+//!   leader serves the changes of its own term. After a leader has released the Lease, it still
+//!   serves the changes of its last term, so that the new leader can copy them.
 //! - The request does not count in the limits of users. Requests of replicas have their own limit.
 //! - A watch with this header ends when this replica stops leading. If this replica has released
 //!   the Lease, followers may then open new watches to read its last changes.

@@ -42,8 +42,8 @@ const MAX_UNANSWERED_QUERIES: u32 = 3;
 /// After this time, this replica answers the read from its own index.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// If this replica's index has not been up to date for longer than this time, this replica adds a
-/// `Warning` header to lists and new watches.
+/// If this replica's index can be further behind the leader's index than this time, this replica
+/// adds a `Warning` header to lists and new watches.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
 /// If this replica has not reached the leader for this time, although the leader renews its Lease,
@@ -202,9 +202,9 @@ impl ReplicaStatus {
         reader.wait_until_reached(head, CATCH_UP_TIMEOUT).await
     }
 
-    /// Locks and returns the state. First updates `up_to_date_at`: if the index has reached the
-    /// resourceVersion of an answer, the index contains all changes that the leader had when this
-    /// replica sent the query.
+    /// Locks and returns the state. First updates `up_to_date_at`. If the index has reached the
+    /// resourceVersion of an answer, it contains all changes that the leader had when the query was
+    /// sent.
     fn state(&self) -> MutexGuard<'_, TimedState> {
         let state = self.0.state.lock();
         let mut state = state.unwrap_or_else(PoisonError::into_inner);

@@ -153,9 +153,9 @@ impl<P: Pipeline> ReplicaTask<P> {
     }
 }
 
-/// Returns the replica whose index this replica must copy. This is the leader. If there is no
-/// leader, it is the last leader, as long as this replica lacks changes that the last leader issued
-/// before it released the Lease. `head` is the newest resourceVersion of this replica's index.
+/// Returns the replica whose index this replica must copy. Usually this is the leader. After the
+/// last leader has released the Lease, this is the last leader, while this replica still lacks
+/// changes of the last leader. `head` is the newest resourceVersion of this replica's index.
 fn leader_to_copy(role: &ReplicaRole, head: Rv) -> Option<&Leader> {
     match role {
         ReplicaRole::Following(leader) => Some(leader),

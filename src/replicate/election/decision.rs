@@ -1,8 +1,9 @@
 //! Decides the next step of this replica in the leader election: for example, to renew, acquire or
 //! release the Lease.
 //!
-//! The decision depends on the time, on the last known state of the Lease, and on how much of the
-//! last leader's index (the operations in memory) this replica has. This module sends no request.
+//! The decision depends on the time and on the last known state of the Lease. It also depends on
+//! how much of the last leader's index (the operations in memory) this replica has copied. This
+//! module sends no request.
 
 use super::super::Term;
 use super::super::lease::LeaseRecord;
