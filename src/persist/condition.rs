@@ -98,10 +98,10 @@ async fn read_condition(api: &Api<APIService>, api_service: &str) -> Option<(Str
 
 /// Writes the condition to this server's `APIService`. The future never completes.
 ///
-/// This function writes the condition when the reason of the verdict changes, and again each time
-/// that the period `every` has passed without a change. If an administrator deletes the
-/// `APIService` and applies it again, the condition is lost. The next write restores the condition.
-/// If writes of the condition fail, only the first error is logged.
+/// This function writes the condition when the reason of the verdict changes. Without a change,
+/// this function writes the condition again after each period `every`. If an administrator deletes
+/// the `APIService` and applies it again, the condition is lost. The next write restores the
+/// condition. If writes of the condition fail, only the first error is logged.
 ///
 /// Before the first write, this function reads the condition of the previous leader. If the status
 /// is the same, the new condition keeps the `lastTransitionTime`.

@@ -23,8 +23,8 @@ pub enum StoreFailure {
     /// The kube-apiserver does not serve the custom resources, because their CRD is missing.
     #[error("the CRD is missing")]
     CrdMissing,
-    /// The kube-apiserver does not accept the credentials of this server, this server lacks the
-    /// RBAC permission for the request, or an admission plugin refused the request.
+    /// The kube-apiserver does not accept the credentials of this server, or the RBAC permission
+    /// for the request is missing. Or an admission plugin refused the request.
     #[error("forbidden: {0}")]
     Forbidden(String),
     /// The stored object was deleted, or does not have the state that the request names.

@@ -12,8 +12,8 @@ use tokio::time::Instant;
 /// The delay after the first failure. Each further failure doubles it.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 
-/// The delay before an orphan is deleted. An orphan is a custom resource whose operation is not in
-/// the index, and was not in the index since this leader has known the custom resource.
+/// The delay before an orphan is deleted. An orphan is a custom resource whose operation is missing
+/// in the index. The operation has been missing since this leader first saw the custom resource.
 ///
 /// The previous leader may have read objects from another kube-apiserver, whose data is newer. The
 /// delay gives this leader time to receive the same data and to detect the same operation.
@@ -55,8 +55,8 @@ pub(super) struct Row {
     /// The operation in the index. None if the index does not contain the operation. Then the
     /// custom resource is deleted, unless it is an orphan that stays.
     pub wanted: Option<Arc<InFlightOperation>>,
-    /// True if the custom resource is an orphan: since this leader has known the custom resource,
-    /// its operation has not been in the index.
+    /// True if the custom resource is an orphan: its operation has been missing in the index since
+    /// this leader first saw the custom resource.
     is_orphan: bool,
     /// The time of the last change of the wanted operation.
     unchanged_since: Option<Instant>,
@@ -250,7 +250,7 @@ impl Row {
 }
 
 /// Returns true if both operations have the same content and the same labels. Then a custom
-/// resource that contains one of them need not be written for the other.
+/// resource that contains one operation also contains the other.
 fn is_same(one: &Arc<InFlightOperation>, other: &Arc<InFlightOperation>) -> bool {
     Arc::ptr_eq(one, other)
         || one.metadata.labels == other.metadata.labels && has_same_content(one, other)

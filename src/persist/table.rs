@@ -12,8 +12,9 @@
 //! to a limit. If a failure concerns all objects, the round ends. While the watch fails, nothing is
 //! written.
 //!
-//! An orphan is a custom resource whose operation is not in the index, and was not in the index
-//! since this leader has known the custom resource. [`Table::due_jobs`] decides which orphans stay.
+//! An orphan is a custom resource whose operation is missing in the index. The operation has been
+//! missing since this leader first saw the custom resource. [`Table::due_jobs`] decides which
+//! orphans stay.
 
 use super::client::Revision;
 use super::condition::PersistVerdict;
@@ -75,7 +76,7 @@ pub(super) struct Table {
     settings: PersistSettings,
     rows: BTreeMap<Text, Row>,
     created: Timestamp,
-    /// True while the watch of the custom resources works, and all of them are known.
+    /// True while the watch of the custom resources works, and has listed all custom resources.
     is_synced: bool,
     /// The longest pause that a failure in this round requires.
     pause: Duration,

@@ -1,5 +1,5 @@
 //! Tests of custom resources that other clients change or delete, of orphans, and of failed writes.
-//! An orphan is a custom resource whose operation is not in the index of the leader.
+//! An orphan is a custom resource whose operation is missing in the index of the leader.
 
 use super::*;
 

@@ -1,6 +1,6 @@
-//! A fake cluster in memory that stores custom resources. It replaces the kube-apiserver in the
-//! tests of persistence mode (the leader writes each operation as a custom resource) and in the
-//! tests with simulated replicas.
+//! A fake cluster in memory that stores custom resources. The fake cluster replaces the
+//! kube-apiserver in the tests of persistence mode and in the tests with simulated replicas. In
+//! persistence mode, the leader writes each operation as a custom resource.
 //!
 //! The fake implements server-side apply, uid, resourceVersion and conflicts. It processes a
 //! request even if the client has stopped waiting for the answer, as a kube-apiserver does.
