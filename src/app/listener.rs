@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 ///
 /// If another process already listens on this port of `[::]`, the function returns an error and
 /// does not try `0.0.0.0`. If the other process listens on IPv6 only, the server could bind
-/// `0.0.0.0` and start, but IPv6 clients of the server would reach the other process.
+/// `0.0.0.0` and start. But the server's IPv6 clients would reach the other process.
 ///
 /// Returns the listener and the address with its port. If `port` is 0, the kernel chooses the port.
 pub(super) async fn bind(

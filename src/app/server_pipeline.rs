@@ -1,17 +1,21 @@
 //! Runs the pipeline (the tasks that detect operations) while this replica leads. The time for
 //! which one replica leads is a leadership term.
 //!
-//! The pipeline has a thread of its own. On the leader, this thread watches the objects, evaluates
-//! the rules, runs the tracker (which turns detections into operations), and writes the index (the
-//! operations in memory). On a follower, this thread copies the leader's index. Other threads serve
-//! requests.
+//! The pipeline has a thread of its own. On the leader, this thread watches the objects and
+//! evaluates the rules. It also runs the tracker, which turns detections into operations, and
+//! writes the index (the operations in memory). On a follower, this thread copies the leader's
+//! index. Other threads serve requests.
 //!
 //! One thread runs all tasks of the pipeline, because each event of a watch passes through several
-//! tasks. The task of the HTTP/2 connection receives the event, the task of the feed (the watch of
-//! one resource) evaluates the rules, and the tracker's task updates the operations. On several
-//! threads, each task would have to wake up the thread of the next task. These wake-ups would take
-//! more processor time than the evaluation of the rules. After the task of a feed has evaluated
-//! rules for a millisecond, it lets the other tasks run.
+//! tasks:
+//!
+//! - The task of the HTTP/2 connection receives the event.
+//! - The task of the feed (the watch of one resource) evaluates the rules.
+//! - The tracker's task updates the operations.
+//!
+//! On several threads, each task would have to wake up the thread of the next task. These wake-ups
+//! would take more processor time than the evaluation of the rules. After the task of a feed has
+//! evaluated rules for a millisecond, it lets the other tasks run.
 
 use super::Components;
 use super::leader_term::{LeaderTerm, PipelineInput};

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// The server writes the state `Settling` to a custom resource only if the operation stays in this
-/// state for longer than the debounce period plus this time.
+/// The server delays the write of the state `Settling` to a custom resource. The delay is the
+/// debounce period plus this time.
 ///
 /// If no rule detects an operation any more, its state is `Settling`. Usually the operation
 /// completes when the debounce period is over, so the server writes only the end of the operation.
