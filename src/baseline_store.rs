@@ -55,7 +55,7 @@ pub struct BaselineStore {
     /// is left.
     tracker: mpsc::WeakSender<Message>,
     metrics: Arc<Metrics>,
-    /// True if the next check must write the baselines even if they have not changed, because a
+    /// True if the next check must write the baselines even if they have not changed. The last
     /// write has failed, or the text in the ConfigMap could not be decoded.
     must_write: bool,
     /// The text of the error that was logged last. Empty if no error was logged.

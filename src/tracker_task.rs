@@ -2,9 +2,9 @@
 //! operations, according to the rules that match the watched objects (subjects). The task runs
 //! while this replica leads.
 //!
-//! The task receives messages about the subjects from all feeds (the watches of the resources that
-//! rule sets name), and messages about rule sets, namespaces, nodes and gaps. A gap is a rule set
-//! that may miss operations. The tracker gets the messages about subjects, rule sets and
+//! All feeds (the watches of the resources that rule sets name) send messages about the subjects to
+//! the task. Other tasks send messages about rule sets, namespaces, nodes and gaps. A gap is a rule
+//! set that may miss operations. The tracker gets the messages about subjects, rule sets and
 //! namespaces, with the current time. The [`ActivityWriter`] gets the namespaces, the nodes and the
 //! gaps. The task commits the changes of both to the index (the objects in memory). Each change
 //! gets a resourceVersion that this leader has reserved in the Lease.
