@@ -216,7 +216,8 @@ impl Row {
     }
 
     /// Records a state of the custom resource that the watch delivers. `operation` is None if
-    /// another client has created the custom resource. Such a custom resource counts as missing.
+    /// `from_cr` does not accept the custom resource, for example because another client has
+    /// created it. Such a custom resource counts as missing.
     pub fn record_state(&mut self, revision: Revision, operation: Option<InFlightOperation>) {
         self.is_listed = true;
         let before = self.stored.as_ref();
