@@ -13,21 +13,21 @@ pub type CompileResult = Result<RuleSet, Vec<RuleSetError>>;
 /// The result of a compilation, with the name and the spec of the rule set.
 pub(super) type CompiledSpec = (String, Arc<OperationRuleSetSpec>, CompileResult);
 
-/// Compiles a rule set. The controller polls the future in its loop, so the work must be done
-/// elsewhere.
+/// Compiles a rule set. The controller polls the future in its loop, so the future must not do the
+/// work itself: the loop would stop for this time.
 pub type Compiler = Arc<
     dyn Fn(String, Arc<OperationRuleSetSpec>) -> BoxFuture<'static, CompileResult> + Send + Sync,
 >;
 
-/// Compiles a rule set on another thread, for at most [`MAX_COMPILE_TIME`]. The end of the process does
-/// not wait for this thread.
+/// Compiles a rule set on another thread, for at most [`MAX_COMPILE_TIME`]. When the process ends,
+/// it does not wait for this thread.
 pub fn compile_on_thread(
     name: String,
     spec: Arc<OperationRuleSetSpec>,
 ) -> BoxFuture<'static, CompileResult> {
     let compiling = tokio::task::spawn_blocking(move || {
-        // The processor time of this thread: a rule set must not be refused only because other
-        // processes use the processor.
+        // Measures the processor time of this thread. Wall-clock time would also count the time in
+        // which other processes use the processor. A rule set must not be refused because of them.
         let began = processor_time();
         let is_over = || processor_time().saturating_sub(began) > MAX_COMPILE_TIME;
         compile_within(&name, &spec, None, &is_over)

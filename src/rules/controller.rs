@@ -28,18 +28,19 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 /// target list all objects again, and each changed status is written to the cluster.
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
-/// Maximum time after the list of rule sets for which the start waits for the compiler. After that
-/// time, the rule sets that are still being compiled are reported as rule sets that may miss
-/// operations. All shipped rule sets together take less than a second.
+/// Maximum time for which the start waits for the compiler. The time counts from the end of the
+/// list of rule sets. After this time, the controller reports the rule sets that are still being
+/// compiled as rule sets that may miss operations. The compiler needs less than a second for all
+/// shipped rule sets together.
 const START_COMPILE_WAIT: Duration = Duration::from_secs(5);
 
 /// Time after which the controller computes the statuses again, although nothing has changed. If the
 /// requeue interval (see [`Controller::new`]) is shorter, the controller uses the requeue interval
 /// instead.
 ///
-/// Feeds record evaluations and failed evaluations only in
-/// [`Activity`](ifo_engine::rules::Activity), and send no message to the controller. So a status
-/// shows a failed evaluation with a delay of up to this interval.
+/// Feeds record evaluations and failed evaluations in [`Activity`](ifo_engine::rules::Activity),
+/// and send no message to the controller. So a status shows a failed evaluation with a delay of up
+/// to this interval.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(5);
 
 /// A change of the rule sets, in the cluster or in a folder.
@@ -86,8 +87,8 @@ pub struct Controller {
     /// While a list of rule sets is being received, the names in it. Otherwise `None`.
     listed: Option<HashSet<String>>,
     start: StartPhase,
-    /// True if the targets must be looked up, although a look-up may be running. The answer of the
-    /// running look-up may be outdated.
+    /// True if the controller must look up all targets again. A running look-up does not suffice,
+    /// because its result may be outdated. So the next look-up starts when the running one ends.
     is_look_up_due: bool,
     /// The end of [`START_COMPILE_WAIT`].
     compile_deadline: Instant,
@@ -108,8 +109,8 @@ enum StartPhase {
 }
 
 impl Controller {
-    /// Creates a controller. At the interval `requeue`, the controller looks up a target again if
-    /// the target is not served, if its last look-up failed, or if its feeds fail. If
+    /// Creates a controller. At the interval `requeue`, the controller looks up all targets again
+    /// if at least one of them is not served, could not be looked up, or has a failing feed. If
     /// `allow_secrets` is true, rule sets may watch secrets.
     pub fn new(
         resolve: Arc<dyn Resolve>,
@@ -130,7 +131,7 @@ impl Controller {
         }
     }
 
-    /// Runs until the receiver of rule books is dropped. The stream `rule_sets` never ends. In
+    /// Runs until the receiver of rule books is dropped, or until the stream `rule_sets` ends. In
     /// `feedback`, each feed reports that it is up to date, or why it is not.
     pub async fn run(
         mut self,
@@ -139,8 +140,8 @@ impl Controller {
         outputs: Outputs,
     ) {
         let mut changes = self.resolve.resolution_changes();
-        // At most one look-up and one compilation run at the same time. The registry decides which rule
-        // set is compiled next.
+        // Each of these two contains at most one future: one look-up of all targets, and the
+        // compilation of one rule set. The registry decides which rule set is compiled next.
         let mut lookups = FuturesUnordered::<BoxFuture<'static, Vec<ResolvedTarget>>>::new();
         let mut compilations = FuturesUnordered::<BoxFuture<'static, CompiledSpec>>::new();
         let mut writes = StatusWrites::new(outputs.status.clone());
@@ -168,8 +169,8 @@ impl Controller {
                 _ = requeue.tick() => {
                     self.is_look_up_due |= self.registry.any_target(TrackedTarget::is_doubtful);
                 }
-                // The status may have changed during this write. The controller then writes the newer
-                // status.
+                // If the status has changed during this write, the controller writes the newer
+                // status after `settle_at`.
                 written = writes.next() => if let Some((write, version)) = written {
                     self.registry.written(write, version);
                 },
@@ -191,8 +192,9 @@ impl Controller {
             {
                 lookups.push(self.resolve.resolve(self.registry.targets()));
             }
-            // After the list is complete, the smallest rule set is compiled first. If a compilation
-            // started earlier, the first rule set of the list could delay all others.
+            // A compilation starts only after the list is complete, so that the smallest rule set
+            // is compiled first. During the list, a large rule set could start first and delay all
+            // others.
             if self.listed.is_none()
                 && compilations.is_empty()
                 && let Some((name, spec)) = self.registry.begin_next_compilation()
@@ -204,8 +206,8 @@ impl Controller {
                 Instant::now() >= self.compile_deadline || !self.registry.is_compiling();
             let is_resolved =
                 self.start == StartPhase::Resolving && lookups.is_empty() && has_compiled;
-            // Before all rule sets are known, the rule books would be incomplete. The first rule books
-            // and statuses are sent without a delay.
+            // While the rule sets are being read, nothing is published, because the rule books
+            // would be incomplete. The first rule books and statuses are sent without a delay.
             if is_resolved || is_due && self.start != StartPhase::Reading {
                 for publication in self.registry.publish() {
                     if outputs.publications.send(publication).await.is_err() {

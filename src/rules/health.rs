@@ -66,8 +66,8 @@ pub(super) struct RuleSetHealth<'a> {
     pub(super) missing_fields: Option<&'a [String]>,
 }
 
-/// The state of a feed, which is a watch of a target. The state of several feeds is the smallest state
-/// of one of them.
+/// The state of a feed, which is a watch of a target. The order of the variants matters: the state
+/// of several feeds together is the smallest of their states.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WatchState {
     /// The feed fails, for this reason.
@@ -84,14 +84,15 @@ pub(super) struct NotReady {
     /// Reason of the condition `Ready`, and value of the label `state` of the metric
     /// `ifo_rule_sets`.
     pub(super) reason: &'static str,
-    /// Message of the condition `Ready`. Empty for failed evaluations, whose condition has the
-    /// message.
+    /// Message of the condition `Ready`. Empty for failed evaluations: their message comes from the
+    /// condition `EvaluationFailed`.
     pub(super) message: String,
     /// Text for the warning on lists. `None` if the cluster does not serve the API group of the
     /// target, so that no operations can be missing.
     pub(super) warning: Option<String>,
-    /// If there is another condition with the same message, its reason. Its type is `reason`, and its
-    /// status is True.
+    /// Some reasons have a condition of their own, in addition to `Ready`. This is the reason of
+    /// that condition. Its type is the field `reason` above, its status is True, and its message is
+    /// `message`. `None` if there is no such condition.
     pub(super) cause: Option<&'static str>,
 }
 
@@ -116,14 +117,14 @@ impl NotReady {
         }
     }
 
-    /// Returns the reason why an object is not a rule set.
+    /// Returns the reason for an object that cannot be decoded as a rule set.
     pub(super) fn unreadable() -> Self {
         Self::new("InvalidRule", "", "is not a valid object")
     }
 
-    /// Returns the reasons why the server does not evaluate the rules of the newest spec on all objects
-    /// of the target. The first reason is that of `Ready`. If there is none, [`Self::of_activity`] can
-    /// return a reason.
+    /// Returns the reasons why the server does not evaluate the rules of the newest spec on all
+    /// objects of the target. The condition `Ready` has the first of them. If there is no such
+    /// reason, [`Self::of_activity`] can still return a reason.
     pub(super) fn all(health: &RuleSetHealth<'_>) -> Vec<Self> {
         let unusable = [Self::of_compilation(health), Self::of_target(health)];
         let mut all: Vec<Self> = unusable.into_iter().flatten().collect();
@@ -178,7 +179,8 @@ impl NotReady {
             let not_served = invalid(message.clone(), "target is not served");
             return Some(not_served.caused_by(NOT_SERVED));
         }
-        // The group can have been installed since the last successful look-up.
+        // The resolution is that of an earlier look-up, because the last look-up failed. The group
+        // may have been installed since then.
         if health.look_up_failure.is_some() {
             return None;
         }

@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of the expressions of all rule sets in use, in bytes. The compiled form can need 72
-/// times as much memory. The shipped rule sets together have less than a quarter of this size.
+/// Maximum size of the expressions of all rules in use, in bytes. A rule set that would exceed this
+/// total is not compiled, and its status contains the error. Compiled expressions can need 72 times
+/// as much memory. The shipped rule sets together have less than a quarter of this size.
 pub(super) const MAX_ALL_EXPRESSIONS: usize = 1 << 20;
 
 /// The state of all rule sets and targets.
@@ -95,11 +96,15 @@ impl Registry {
         }
     }
 
-    /// Returns the name and the spec of the rule set that must be compiled next. A spec never waits
-    /// for a spec that has arrived after a later compilation has begun. So a rule set that changes
-    /// again and again does not keep others waiting. Of the specs that have arrived during the same
-    /// compilation, the one with the fewest bytes is first, because it takes the shortest time. So if
-    /// all rule sets together exceed [`MAX_ALL_EXPRESSIONS`] at the start, the largest ones get the error.
+    /// Returns the name and the spec of the rule set that must be compiled next. The order is:
+    ///
+    /// 1. Specs are sorted by the number of compilations that had been started when they arrived.
+    ///    So a rule set that changes again and again does not keep other rule sets waiting.
+    /// 2. Specs with the same number are sorted by the bytes of their expressions. The smallest
+    ///    spec comes first, because its compilation takes the shortest time.
+    ///
+    /// At the start, all specs have the same number. If all rule sets together then exceed
+    /// [`MAX_ALL_EXPRESSIONS`], the largest rule sets get the error.
     pub(super) fn begin_next_compilation(&mut self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
         let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
         let next = self.waiting().min_by_key(|(_, known)| order(known));
@@ -113,8 +118,8 @@ impl Registry {
         self.waiting().next().is_some()
     }
 
-    /// Returns the rule sets that must be compiled or are being compiled. A rule set that exceeds the
-    /// total waits until there is room.
+    /// Returns the rule sets that must be compiled or are being compiled. A rule set that would
+    /// exceed [`MAX_ALL_EXPRESSIONS`] is not among them, until other rule sets have become smaller.
     fn waiting(&self) -> impl Iterator<Item = (&String, &RegisteredRuleSet)> {
         let total = self.bytes_in_use();
         let waiting = self.rule_sets.iter();
@@ -136,7 +141,7 @@ impl Registry {
         let used_target = known.used_target().clone();
         let compiled = result.map(Arc::new);
         // An error in a new version of the spec must not end the operations in flight. So the last
-        // valid rules stay in use.
+        // valid rules stay in use, if they have the same target.
         known.in_use = match &compiled {
             Ok(rules) => Some((spec.clone(), rules.clone())),
             Err(_) => (known.in_use.take()).filter(|(used, _)| used.target == spec.target),
@@ -219,8 +224,9 @@ impl Registry {
             .is_some_and(|target| target.record_report(feedback))
     }
 
-    /// Ends the use of rules for a former target if the newest spec exceeds the total. Without this, the
-    /// former target would be watched until there is room for the spec.
+    /// Removes the rules in use that are for a former target of their rule set, if the newest spec
+    /// exceeds [`MAX_ALL_EXPRESSIONS`]. Otherwise, the server would watch the former target until
+    /// other rule sets have become smaller.
     fn drop_rules_of_former_targets(&mut self) {
         let total = self.bytes_in_use();
         for known in self.rule_sets.values_mut() {
@@ -234,7 +240,8 @@ impl Registry {
         }
     }
 
-    /// Returns new rule books for the targets whose rule book has changed since the last call.
+    /// Returns the rule books that have changed since the last call. A publication without a rule
+    /// book ends the feeds of its target.
     pub(super) fn publish(&mut self) -> Vec<Publication> {
         self.drop_rules_of_former_targets();
         let mut targets = std::mem::take(&mut self.targets);
@@ -259,7 +266,7 @@ impl Registry {
         self.targets.values().all(TrackedTarget::caught_up)
     }
 
-    /// Returns the rule sets without a rule book. Possible causes are:
+    /// Returns the rule sets that are in no rule book. Possible causes are:
     ///
     /// - The target is not served, or no look-up of the target has succeeded yet.
     /// - The rule book has not been published yet.
@@ -354,7 +361,8 @@ impl Registry {
         }
     }
 
-    /// Returns the statuses that differ from those in the cluster.
+    /// Returns the statuses that differ from those in the cluster. Skips the statuses that must
+    /// stay for now, as [`status::stays`] decides.
     pub(super) fn statuses(&self, now: Timestamp) -> Vec<StatusWrite> {
         let mut writes = Vec::new();
         let total = self.bytes_in_use();
@@ -389,8 +397,8 @@ impl Registry {
     }
 }
 
-/// Returns an error if the newest spec exceeds [`MAX_ALL_EXPRESSIONS`]. `total` is the size of the
-/// expressions of all rules in use.
+/// Returns an error if the newest spec and the rules in use of the other rule sets together exceed
+/// [`MAX_ALL_EXPRESSIONS`]. `total` is the size of the expressions of all rules in use.
 fn exceeds(known: &RegisteredRuleSet, total: usize) -> Option<String> {
     let others = total - known.bytes_in_use();
     (others + expression_bytes(&known.spec) > MAX_ALL_EXPRESSIONS).then(|| {

@@ -18,9 +18,11 @@ pub(super) struct RegisteredRuleSet {
     pub(super) arrived: u64,
     /// The result of compiling `spec`. `None` until the compilation ends.
     pub(super) compiled: Option<Result<Arc<RuleSet>, Vec<RuleSetError>>>,
-    /// The rules that are evaluated, with their spec. While `spec` is being compiled, these are the
-    /// rules of the last valid spec. If `spec` does not compile or is too large, they stay in use if they
-    /// have the same target. `None` if there are no such rules.
+    /// The rules that are evaluated, and the spec that defines them. `None` if the server evaluates
+    /// no rules of this rule set.
+    ///
+    /// While `spec` is being compiled, these are the rules of the last valid spec. If `spec` does
+    /// not compile or is too large, these rules stay in use, except if `spec` has another target.
     pub(super) in_use: Option<(Arc<OperationRuleSetSpec>, Arc<RuleSet>)>,
     /// Paths of the fields that this server does not know.
     pub(super) unknown_fields: Vec<String>,
@@ -65,8 +67,9 @@ pub(super) struct KnownStatus {
 }
 
 impl KnownStatus {
-    /// Records a status, unless a newer one is known. `version` is the resourceVersion of the rule set
-    /// with this status. `None` for a rule set from a file or a deleted rule set.
+    /// Records a status, unless a newer status is known. `version` is the resourceVersion of the
+    /// rule set with this status. `version` is `None` for a rule set from a file or a deleted rule
+    /// set.
     pub(super) fn record(&mut self, version: Option<String>, status: OperationRuleSetStatus) {
         // resourceVersions of one resource can be compared as numbers (KEP-5504).
         let number = |version: &Option<String>| version.as_ref()?.parse::<u64>().ok();

@@ -16,8 +16,9 @@ pub struct Report {
     pub(super) read: bool,
     /// All rule sets.
     pub(super) rule_sets: Vec<ReportedRuleSet>,
-    /// The rule sets that were in no rule book when all feeds were last known to have reported.
-    /// `None` until each feed has sent its first report.
+    /// The rule sets that are in no rule book. While a feed has not sent its first report, this is
+    /// the result from the last time at which all feeds had reported. `None` before the first such
+    /// time.
     pub without_book: Option<Arc<RuleSetsWithoutBook>>,
 }
 
@@ -31,8 +32,8 @@ pub(super) struct ReportedRuleSet {
     /// resource that the rule set watches. `None` if discovery has not shown that the cluster
     /// serves the target.
     pub(super) kind: Option<(Text, bool)>,
-    /// The rules that the server evaluates on all objects of the target, or the reason why it does
-    /// not.
+    /// The newest rules, if the server evaluates them on all objects of the target. Otherwise, the
+    /// reason why the server does not.
     pub(super) watched: Result<Arc<RuleSet>, NotReady>,
 }
 
@@ -90,7 +91,7 @@ impl ReportedRuleSet {
         let spec = self.spec.as_deref();
         let own_namespaces = spec.map(|spec| &spec.namespaces);
         let own_namespaces = own_namespaces.filter(|own| !own.is_empty());
-        // As long as the kind of the target is not known, its objects may be namespaced or
+        // While the kind of the target is unknown, the objects of the target may be namespaced or
         // cluster-scoped.
         let (mut namespaces, mut cluster_scoped) = match (&self.kind, own_namespaces) {
             (Some((_, false)), _) => (Some(BTreeSet::new()), true),

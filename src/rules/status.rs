@@ -19,12 +19,14 @@ const UNKNOWN_FIELDS: &str = "UnknownFields";
 /// knows.
 const OUTDATED_DEFINITION: &str = "OutdatedDefinition";
 
-/// Returns true if the status `written`, which was computed for the current generation, stays until
-/// more is known about the rule set:
+/// Returns true if the rule set must keep the status `written` for now, because too little is known
+/// about the rule set. `written` must have been computed for the current generation. There are two
+/// cases:
 ///
-/// - After a restart, until the rule set is compiled and discovery has looked up the target.
-/// - After a restart, or after a change of another rule set of the target, until the new feeds of the
-///   target have reported. So a status does not change for the time of a list.
+/// - The server has restarted, and has not compiled the rule set or not looked up the target yet.
+/// - The feeds of the target are new and have not reported yet. Feeds are new after a restart, and
+///   after a change of another rule set of the target. So the status does not change only because
+///   the new feeds are listing the objects.
 pub(super) fn stays(health: &RuleSetHealth<'_>, written: &OperationRuleSetStatus) -> bool {
     match (&health.compiled, health.resolution) {
         (None, _) => true,
@@ -164,9 +166,11 @@ fn condition(
     }
 }
 
-/// Returns the message of `EvaluationFailed`. A detection is unknown if a rule fails on an object, so
-/// that the server does not know whether an operation is in flight there. Returns `None` if no
-/// detection is unknown, and no rule has failed in the last two `requeue` intervals.
+/// Returns the message of the condition `EvaluationFailed`. Returns `None` if no detection is
+/// unknown, and no rule has failed in the last two `requeue` intervals.
+///
+/// A detection is unknown if a rule fails on an object: the server then does not know whether the
+/// operation is in flight on this object.
 fn evaluation_failure(
     rule_set: &RuleSet,
     written: &OperationRuleSetStatus,
@@ -217,8 +221,8 @@ fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Durati
     }
 }
 
-/// Rounds a time to whole seconds, the precision of the API. So the time in the status is still
-/// equal after the status was written and read again.
+/// Cuts a time to whole seconds, the precision of the API. Otherwise, a status would differ from
+/// the same status in the cluster, and the controller would write the status again.
 fn whole_seconds(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }

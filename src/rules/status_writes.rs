@@ -3,8 +3,8 @@
 //! is retried after a delay. In a cluster, a write succeeds only if the rule set still has the
 //! resourceVersion that the controller has read.
 //!
-//! Each rule set has a budget of writes. So if another client edits its status again and again, the
-//! controller repairs the status only once a minute.
+//! Each rule set has a budget of writes. So if another client edits the status of a rule set again
+//! and again, the controller repairs this status only once a minute.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -20,10 +20,11 @@ use tokio::time::Instant;
 /// when the server starts with many rule sets.
 const CONCURRENCY: usize = 8;
 
-/// Number of writes of one rule set that may follow each other without a delay.
+/// The full budget of a rule set: the number of its writes that may follow each other without a
+/// delay.
 const BUDGET: u32 = 10;
 
-/// Time after which a rule set may be written once more.
+/// Time after which the budget of a rule set grows by one write.
 const REFILL_PERIOD: Duration = Duration::from_mins(1);
 
 /// Delay after a failed write. Each failure makes a log line.
@@ -48,8 +49,8 @@ pub enum StatusAnswer {
     /// The status was written, or the rule set was deleted before the write. The value is the new
     /// resourceVersion of the rule set. `None` for a rule set from a file or a deleted rule set.
     Written(Option<String>),
-    /// The write has failed and must be retried. For example, the cluster refuses it if the rule set has
-    /// another UID or resourceVersion.
+    /// The write has failed and must be retried. For example, the cluster refuses the write if the
+    /// rule set has another UID or resourceVersion.
     Failed,
 }
 
@@ -67,8 +68,8 @@ pub(super) struct StatusWrites {
     limit: Arc<Semaphore>,
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
-    /// The times at which rule sets have their whole budget again. A rule set without an entry has its
-    /// whole budget.
+    /// For each rule set that has used some of its budget: the time at which its budget is full
+    /// again.
     refilled: HashMap<String, Instant>,
 }
 
@@ -83,9 +84,12 @@ impl StatusWrites {
         }
     }
 
-    /// Starts these writes. Skips a rule set with a write in flight, because its status must be computed
-    /// again after this write. Skips a rule set without a budget. The caller calls this method again
-    /// after some seconds.
+    /// Starts these writes, except in two cases:
+    ///
+    /// - The rule set has a write in flight. Its status must be computed again after this write.
+    /// - The rule set has used up its budget.
+    ///
+    /// The controller calls this method again after some seconds, with the statuses of that time.
     pub(super) fn start_all(&mut self, writes: Vec<StatusWrite>) {
         let now = Instant::now();
         self.refilled.retain(|_, refilled| *refilled > now);
@@ -110,15 +114,16 @@ impl StatusWrites {
         self.in_flight.push(written.boxed());
     }
 
-    /// Waits until a write has ended. Returns a successful write, with the
-    /// resourceVersion of the rule set after the write. Returns `None` if the write has failed.
-    /// Never returns while no write is in flight. Cancel-safe.
+    /// Waits until a write has ended. Returns a successful write, with the resourceVersion of the
+    /// rule set after the write. Returns `None` if the write has failed. Never returns while no
+    /// write is in flight. Cancel-safe.
     pub(super) async fn next(&mut self) -> Option<(StatusWrite, Option<String>)> {
         let Some((write, answer)) = self.in_flight.next().await else {
             return std::future::pending().await;
         };
         self.writing.remove(&write.name);
         let StatusAnswer::Written(version) = answer else {
+            // With this time, the budget allows exactly one write when the delay is over.
             let refilled = Instant::now() + REFILL_PERIOD * (BUDGET - 1) + RETRY_DELAY;
             self.refilled.insert(write.name, refilled);
             return None;

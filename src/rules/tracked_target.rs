@@ -139,7 +139,7 @@ impl TrackedTarget {
     }
 
     /// Returns true if the published rule book does not contain the rule set `name`, but the next
-    /// call of [`TrackedTarget::publish`] may publish a rule book that contains it.
+    /// rule book of [`TrackedTarget::publish`] may contain it.
     pub(super) fn awaits_book(&self, name: &str) -> bool {
         self.stale && self.published_rule_set(name).is_none()
     }
@@ -149,8 +149,9 @@ impl TrackedTarget {
         self.published.as_ref()?.rule_set(name)
     }
 
-    /// Returns true if every feed of the published rule book has sent its first report: that the
-    /// feed is up to date, or why it is not. Also returns true if no rule book is published.
+    /// Returns true if every feed of the published rule book has sent its first report. The report
+    /// states that the feed is up to date, or why it is not. Also returns true if no rule book is
+    /// published.
     pub(super) fn caught_up(&self) -> bool {
         let mut states = self.feeds.values();
         states.all(|state| *state != WatchState::Pending)

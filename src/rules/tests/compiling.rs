@@ -12,8 +12,8 @@ fn large(name: &str, resource: &str) -> OperationRuleSet {
     )
 }
 
-/// Starts a controller with the rule set `a` for `cars`, which is watched, and with the large rule
-/// set `b`, which is being compiled.
+/// Starts a controller with two rule sets. The rule set `a` is for `cars`, and its feed is up to
+/// date. The large rule set `b` is for `target`, and is being compiled.
 async fn compiling(target: &str) -> ControllerFixture {
     let mut fixture = fixture();
     fixture.compiler.hold(&["b"]);
@@ -63,8 +63,9 @@ async fn the_start_waits_for_the_compiler_for_a_limited_time() {
     assert_eq!(fixture.gaps(), ["b: target is being listed"]);
 }
 
-/// If the new leader said that it knows the rules of `b`, the tracker would end the operations that
-/// were restored from an earlier leader.
+/// The tracker of a new leader has restored the operations of the previous leader. If the
+/// controller reported too early that `b` is in a rule book, the tracker would end the operations
+/// of `b`.
 #[tokio::test(start_paused = true)]
 async fn a_rule_set_is_undecided_until_its_rule_book_is_published() {
     let mut fixture = compiling("cars").await;
@@ -235,7 +236,8 @@ async fn rule_sets_beyond_the_size_for_all_get_an_error_until_others_are_deleted
         "{why}"
     );
     assert!(!fixture.compiler.begun().contains(&"b8".to_owned()));
-    // The large rules stay in use, and count, although the newest spec is small and invalid.
+    // The newest spec is small and invalid, so the large rules stay in use. They still count
+    // towards the maximum size.
     let mut small = huge(&names[1]);
     small.spec.rules.truncate(1);
     fixture.apply(&edited(small, "1 +"));

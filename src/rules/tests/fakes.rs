@@ -65,8 +65,8 @@ pub(super) fn unknown() -> Resolution {
     }
 }
 
-/// A simulated compiler. It compiles at once, except for the rule sets in `held`, which it compiles
-/// when they are removed from `held`.
+/// A simulated compiler. It compiles a rule set at once. If `held` contains the rule set, it waits
+/// until the rule set is removed from `held`.
 #[derive(Default)]
 pub(super) struct FakeCompiler {
     pub(super) held: watch::Sender<BTreeSet<String>>,

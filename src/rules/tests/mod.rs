@@ -29,14 +29,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// The interval at which the controller looks up a target again. A target is the resource of a rule
-/// set, and its feeds are the watches of this resource. The controller repeats the look-up if the
-/// target is not served, if the last look-up failed, or if a feed fails.
+/// The interval at which the controller looks up the targets again. A target is the resource of a
+/// rule set, and its feeds are the watches of this resource. The controller repeats the look-up if
+/// a target is not served, if the last look-up failed, or if a feed fails.
 const REQUEUE: Duration = Duration::from_mins(1);
 
 /// The time for which a test waits until the controller has handled its inputs. It is longer than
 /// the 0.5 s for which the controller collects changes. It is shorter than the 5 s after which the
-/// controller computes the statuses again or retries a failed write.
+/// controller computes the statuses again.
 const A_MOMENT: Duration = Duration::from_millis(700);
 
 /// A running controller and its simulated environment.
@@ -85,7 +85,7 @@ fn fixture() -> ControllerFixture {
     }
 }
 
-/// Starts a controller that then reads `rule_sets`.
+/// Starts a controller with these rule sets, and waits until the controller has read them.
 async fn started(rule_sets: &[OperationRuleSet]) -> ControllerFixture {
     let fixture = fixture();
     fixture.list(rule_sets);
@@ -156,8 +156,8 @@ impl ControllerFixture {
         all
     }
 
-    /// Tells the controller the state of every feed of `publication`. If `failure` is None, the
-    /// feeds are up to date.
+    /// Reports the state of every feed of `publication` to the controller. If `failure` is None,
+    /// the feeds are up to date.
     async fn report(&self, publication: &Publication, failure: Option<&str>) {
         let book = book_of(publication);
         for source in book.sources(&publication.target) {

@@ -137,8 +137,8 @@ fn time(text: &str) -> Timestamp {
 }
 
 /// Returns the status of a rule set at the time `now`. `written` is the previous status. `change`
-/// changes the activity of the rule set, which a feed (the watch of its target) would record: for
-/// example, the number of objects on which a rule has failed.
+/// changes the activity of the rule set, as a feed (the watch of its target) does. For example,
+/// `change` sets the number of objects on which a rule has failed.
 fn watched_at<T>(
     now: &str,
     written: &OperationRuleSetStatus,

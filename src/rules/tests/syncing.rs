@@ -1,4 +1,5 @@
-//! Tests when the first state counts as complete, and that failures do not delay it.
+//! Tests when the first state of all rule sets counts as complete, and that failures of single rule
+//! sets do not delay this time.
 
 use super::*;
 
