@@ -23,14 +23,14 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-/// The failure in the status of the rule sets, after the task of a feed has ended unexpectedly. The
-/// text of a panic can quote an object, so only the log contains it.
+/// The failure in the status of the rule sets after a feed has ended unexpectedly. The text of a
+/// panic can quote an object, so only the log contains this text.
 pub(super) const ENDED_UNEXPECTEDLY: &str =
     "an internal error has interrupted the watch, and the log of ifo-apiserver has the details";
 
-/// Size of results of rules, in bytes, after which a feed waits until the tracker has processed them.
-/// The results on one object can take more than 1 MB. Without this limit, a feed could fill the queue
-/// of the tracker with such results.
+/// When a feed has sent results of rules with this total size, in bytes, it waits until the tracker
+/// has processed them. The results on one object can take more than 1 MB. Without this limit, a
+/// feed could fill the queue of the tracker with results of this size.
 const MAX_UNPROCESSED_BYTES: usize = 1 << 20;
 
 /// Starts and stops feeds when the rule-set controller publishes rule books. All clones share the
@@ -70,9 +70,9 @@ pub(super) struct FeedTask {
     /// True after the first list. Until then, the feed does not count as late, because its rule sets
     /// may miss operations anyway.
     was_synced: bool,
-    /// True from the request for a later list until the list is complete or the watch is
-    /// interrupted. Before the list begins, nothing watches the target. So the feed has not caught
-    /// up.
+    /// True from the request of the detector for a new list until the list is complete or the watch
+    /// is interrupted. The request ends the watch. So the feed is not up to date, even before the
+    /// list begins.
     is_relisting: bool,
     /// Size of the results of rules that the task has sent since it last waited for the tracker.
     unprocessed_bytes: usize,
@@ -113,8 +113,8 @@ impl FeedTask {
     /// All feeds run on one thread. So after [`MAX_TURN`] of evaluations, the task lets the other
     /// tasks run.
     ///
-    /// `delay` is not `None` if a previous feed has ended unexpectedly. Then this method first reports
-    /// the interruption of the watch, and begins to watch after `delay`.
+    /// If a previous feed has ended unexpectedly, `delay` is the delay before the next start. Then
+    /// this method first reports the interruption of the watch, and begins to watch after `delay`.
     pub(super) async fn run(mut self, delay: Option<Duration>) -> Option<()> {
         if let Some(delay) = delay {
             self.set_state("lost");
@@ -132,7 +132,8 @@ impl FeedTask {
             if let Some(event) = events.next().now_or_never() {
                 self.process_event(event?).await?;
             } else {
-                // During a list, the feed waits for the rest of the list. So it has not caught up.
+                // All received changes are processed. During a list, the feed still waits for the
+                // rest of the list, so it is not up to date.
                 if !self.is_listing() {
                     self.end_work(|lag| &lag.changes).await?;
                 }
@@ -161,7 +162,8 @@ impl FeedTask {
         }
     }
 
-    /// Evaluates the next object whose rules read `now`. Returns false if there is no further object.
+    /// Evaluates the next object whose rules read `now`. Returns false if there is no further
+    /// object. In this case, starts a new list if the detector requests one.
     async fn reevaluate_next(&mut self, events: &mut BoxStream<'static, Raw>) -> Option<bool> {
         tokio::task::coop::consume_budget().await;
         let now = clock::reading();
@@ -229,8 +231,9 @@ impl FeedTask {
                     None => Some(()),
                 }
             }
-            // When lists of operations count as complete again, the index must already contain the
-            // operations that the feed has just detected. So the tracker is flushed first.
+            // After the report below, lists of operations count as complete. The index must then
+            // contain the operations that the feed has just detected. So the task first flushes the
+            // tracker.
             Raw::Synced => {
                 self.was_synced = true;
                 self.is_relisting = false;
@@ -257,9 +260,12 @@ impl FeedTask {
         metrics.feed_state(&self.source.target, state);
     }
 
-    /// Records that no such work of the feed waits any more. If the work was late, lists of operations
-    /// now count as complete again. So the index must already contain the operations of the late
-    /// evaluations, and the tracker is flushed first.
+    /// Records that no work of this kind waits any more. `work` selects the kind: changes of
+    /// objects, or objects that must be evaluated again.
+    ///
+    /// If the work was late, lists of operations count as complete after this call. The index must
+    /// then contain the operations of the late evaluations. So this method first flushes the
+    /// tracker.
     async fn end_work(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> Option<()> {
         let work = work(&self.lag);
         if work.is_late(clock::steady()) {
@@ -285,9 +291,10 @@ impl FeedTask {
         self.flush().await
     }
 
-    /// Sends an event that can report missing subjects. A subject is an object that an operation is
-    /// about. If the feed has a label selector, a missing subject was deleted, or its labels no longer
-    /// match. So the task asks the cluster if the subject still exists.
+    /// Sends an event that can report missing objects: the end of a list, or a deletion. If the
+    /// feed has a label selector, the tracker answers with the missing subjects (the missing
+    /// objects that have operations). Each of them was deleted, or its labels no longer match the
+    /// selector. So the task asks the cluster whether the subject still exists.
     async fn send_checked(&self, (event, missing): CheckedEvent, now: ClockReading) -> Option<()> {
         self.send(event).await?;
         let Some(missing) = missing else {

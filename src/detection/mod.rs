@@ -12,8 +12,8 @@
 //! operations. The task also reports failures of the feed, which appear in the status of the rule
 //! sets.
 //!
-//! A feed never ends by itself. If it ends, for example because the evaluation of a rule panics, its
-//! task starts it again. The new feed first reports the interruption to the tracker and to the
+//! A feed can end unexpectedly, for example because the evaluation of a rule panics. Then its task
+//! starts a new feed. The new feed first reports the interruption to the tracker and to the
 //! rule-set controller. Then it waits, and lists all objects again.
 //!
 //! [`Detector`]: ifo_engine::detect::Detector
@@ -39,11 +39,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// Longest delay before a feed that has ended unexpectedly starts again. Each start
-/// lists all objects of the target.
+/// Longest delay before a feed that has ended unexpectedly starts again. Each start lists all
+/// objects of the target, so the delay limits the load on the kube-apiserver.
 const MAX_RESTART_DELAY: Duration = Duration::from_mins(1);
 
-/// Interval at which the supervisor records that the thread of the feeds is not blocked.
+/// Interval at which the supervisor records a heartbeat. The supervisor runs on the thread of the
+/// feeds. If a heartbeat is missing, an evaluation blocks this thread.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 impl Supervisor {
@@ -89,8 +90,8 @@ impl Supervisor {
         }
     }
 
-    /// Runs a feed, and starts it again if it ends unexpectedly. Ends when the tracker or the receiver
-    /// of `feedback` has ended.
+    /// Runs a feed, and starts it again if it ends unexpectedly. Ends when the tracker has ended,
+    /// or when the receiver of `feedback` is dropped.
     async fn keep_running(
         self,
         source: Source,

@@ -1,5 +1,5 @@
-//! Tests what clients see when the task of a feed (the watch of a resource) panics, and that extreme
-//! times make no task panic. The tests run the supervisor, the tracker and the index.
+//! Tests what clients see when the task of a feed (the watch of a resource) panics. Also tests that
+//! no time of day makes a task panic. The tests run the supervisor, the tracker and the index.
 
 use super::pipeline::{TestPipeline, settings};
 use super::*;

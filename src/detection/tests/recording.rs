@@ -206,8 +206,8 @@ pub(super) fn recording(
     });
     let mut events: Vec<PlayedEvent> = events.collect();
     make_times_unique(&mut events);
-    // `wall` is the time of day at the start. It is so late that no event comes before the creation
-    // time of its object.
+    // `wall` is the time of day at the start. This time is so late that no event comes before the
+    // creation time of its object.
     let created = events.iter().filter_map(|event| {
         let created = event
             .json
@@ -239,7 +239,7 @@ fn gvr(resource: &str) -> Gvr {
     }
 }
 
-/// An expression whose cost grows with the third power of the number of values.
+/// An expression whose cost grows with the cube of the number of values.
 const CUBE: &str =
     "object.values.all(a, object.values.all(b, object.values.all(c, a + b + c > 0)))";
 

@@ -1,5 +1,5 @@
-//! Plays recordings of a cluster in two ways: through the feeds, tracker and index of the ifo
-//! server (here in short the server), and through the [`Replay`] of the engine. The server and the
+//! Plays recordings of a cluster in two ways: through the [`Replay`] of the engine, and through the
+//! server. Of the server, the test runs the feeds, the tracker and the index. The server and the
 //! replay must make the same visible changes of each operation. All fields are compared, except the
 //! resourceVersion.
 
