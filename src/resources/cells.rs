@@ -36,8 +36,8 @@ pub(super) fn check_label(key: &str) -> Result<(), String> {
     }
 }
 
-/// Returns true if the operation touches the node. An operation without nodes fulfils
-/// `status.nodes=`.
+/// Returns true if the operation touches the node. The field selector `status.nodes=` (without a
+/// name) selects operations without nodes.
 pub(super) fn has_node(object: &Object, name: &str) -> bool {
     let nodes = object.nodes();
     nodes.is_empty() && name.is_empty() || nodes.iter().any(|node| **node == *name)
@@ -72,8 +72,9 @@ pub(super) fn field(path: &'static str, text: FieldText) -> Field {
 }
 
 /// Creates the columns of a resource. A row has the name of a column, the type of its cells, the
-/// priority (0 if kubectl always shows the column, 1 if only `-o wide` shows it), the description for
-/// users, and the source of the cells. The type `name` is a string with the format `name`.
+/// priority, the description for users, and the function that returns the cells. The priority is 0
+/// if kubectl always shows the column, and 1 if only `-o wide` shows it. The type `name` is a
+/// string with the format `name`.
 macro_rules! columns {
     ($($name:literal $type:ident $priority:literal $description:literal $cell:expr;)*) => {
         &[$(Column {
@@ -122,7 +123,8 @@ pub(super) fn state_name(object: &Object) -> Option<&str> {
     object.state().map(State::name)
 }
 
-/// Returns the message. Returns None if it is empty, because JSON then has no message.
+/// Returns the message. Returns None if the message is empty, because the JSON of the object then
+/// has no field `message`.
 pub(super) fn message(object: &Object) -> Option<&str> {
     let (_, message) = object.reason_and_message()?;
     Some(&**message).filter(|message| !message.is_empty())

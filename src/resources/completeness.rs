@@ -42,10 +42,10 @@ use serde_json::json;
 /// operations may be missing, only `ifo-incomplete` if some can be hidden, and otherwise
 /// `ifo-complete`. Errors, and answers for other resources, get no header.
 ///
-/// The index has the operations and the [`Gaps`] at the same versions. So the header of a list is
-/// about exactly the version of the list. The header of a watch is about the newest version when
-/// the watch starts. An answer with the newest version also reports gaps that are not in the index
-/// yet.
+/// The index has the operations and the [`Gaps`] (the rule sets that may miss operations) at the
+/// same versions. So the header of a list is about exactly the version of the list. The header of a
+/// watch is about the newest version when the watch starts. An answer with the newest version also
+/// reports gaps that are not in the index yet.
 pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut Response) {
     if read.request.resource != live::PLURAL || !response.status().is_success() {
         return;
@@ -113,7 +113,7 @@ async fn incomplete(hooks: &OperationHooks, gaps: &Gaps, read: Read<'_>) -> Opti
     };
     let mut affecting: Vec<&Gap> = gaps.rule_sets.iter().filter(affects_request).collect();
     // A user who may not list rule sets must not learn from the answer whether a rule set exists.
-    // So the names in the header have no effect for this user.
+    // So for this user, the names in the header `ifo-ignored-rule-sets` have no effect.
     let may_list = !affecting.is_empty() && may_list_rule_sets(hooks, read.user).await;
     if may_list {
         affecting.retain(|gap| !ignored_names(read.headers).any(|name| name == &*gap.rule_set));
@@ -132,15 +132,15 @@ async fn incomplete(hooks: &OperationHooks, gaps: &Gaps, read: Read<'_>) -> Opti
     }))
 }
 
-/// Returns the label selector for the operations that matter to the client. An invalid selector
-/// matches all operations, so that no warning is missing.
+/// Returns the label selector that the client has sent in `ifo-completeness-selector`. An invalid
+/// selector matches all operations, so that no warning is missing.
 fn wanted_operations(headers: &HeaderMap) -> ReviewedSelectors {
     let selector = headers.get(SELECTOR_HEADER);
     let selector = selector.and_then(|value| value.to_str().ok());
     ReviewedSelectors::parse("", selector.unwrap_or_default())
 }
 
-/// Returns the rule sets that the client ignores.
+/// Returns the rule sets that the client has named in `ifo-ignored-rule-sets`.
 fn ignored_names(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let values = headers.get_all(IGNORED_HEADER).into_iter();
     let texts = values.filter_map(|value| value.to_str().ok());
@@ -186,7 +186,7 @@ async fn may_list_rule_sets(hooks: &OperationHooks, user: Option<&User>) -> bool
 
 /// Returns true if an operation of the rule set that `gap` describes could match the selectors. The
 /// function compares the component, the kind of the subject and the operation, if `gap` contains
-/// them. It assumes that all other labels and fields match.
+/// them. The function assumes that all other labels and fields match.
 ///
 /// In this comparison, the operators `=` and `in` ignore case, as in `kubectl ifo`. So there can be
 /// an unnecessary warning, which does less harm than a missing warning.

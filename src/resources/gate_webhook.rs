@@ -1,14 +1,14 @@
-//! A validating admission webhook that refuses requests while something is in flight. It has the
-//! same rules as the policies in `deploy/gates`. A policy reads a cache of the kube-apiserver,
-//! which can be outdated. The webhook reads the newest state. If the webhook does not answer, the
-//! kube-apiserver refuses the request.
+//! A validating admission webhook that refuses requests while something is in flight. The webhook
+//! has the same rules as the policies in `deploy/gates`. A policy reads a cache of the
+//! kube-apiserver, which can be outdated. The webhook reads the newest state. If the webhook does
+//! not answer, the kube-apiserver refuses the request.
 //!
 //! The `ValidatingWebhookConfiguration` in `deploy/components/gate-webhook` selects the requests. For
 //! example, it does not send the requests of users who are never refused.
 //!
-//! A kube-apiserver sends no credentials to a webhook. So the route has no authentication, and limits
-//! of its own. An answer says if a namespace, a node or a component is idle, and why not, but names no
-//! operation.
+//! A kube-apiserver sends no credentials to a webhook. So the route has no authentication, but it
+//! has its own limits. An answer states whether a namespace, a node or a component is idle, and why
+//! not. It does not name operations.
 
 use super::OperationHooks;
 use crate::index;
@@ -141,7 +141,8 @@ async fn reason(hooks: &OperationHooks, scope: Scope<'_>) -> Option<String> {
     if *idle.status != *"True" {
         return Some(format!("{what} is not idle ({})", idle.reason));
     }
-    // While the evaluation of rules takes long, the index does not have the newest gaps.
+    // A long evaluation of rules blocks the thread that writes gaps to the index. The activity in
+    // the index then lacks the newest gaps, so the webhook also checks the current gaps.
     let gaps = (hooks.read_gaps)();
     let is_incomplete = gaps.rule_sets.iter().any(|gap| scope.is_affected(gap));
     is_incomplete.then(|| format!("{what} is not idle ({})", activity::RULE_SETS_NOT_WORKING))

@@ -1,6 +1,9 @@
-//! The callbacks of this server in the HTTP API of the library. Followers wait for the leader's
-//! newest version. Activities are not served without a leader. Other replicas copy the whole index.
-//! Lists say if operations may be missing.
+//! The callbacks with which this server extends the HTTP API of the library:
+//!
+//! - A follower waits for the newest version of the leader before it answers.
+//! - A replica that is not up to date refuses requests for activities.
+//! - A follower receives the whole index of the leader with one list and one watch.
+//! - Answers to lists and watches state whether operations may be missing.
 
 use super::{OperationHooks, completeness};
 use crate::index;
@@ -26,8 +29,8 @@ impl Hooks for OperationHooks {
 
     fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {
         let is_stale = self.replica_status.is_stale();
-        // Programs act on activities, and no person reads a warning. So the server refuses outdated
-        // activities.
+        // Programs such as admission policies act on activities, and ignore the `Warning` header.
+        // So the server refuses to answer instead of sending outdated activities.
         if is_stale && resource.plural == activity::PLURAL {
             return Err(ErrorStatus::service_unavailable(OUTDATED));
         }
@@ -55,7 +58,8 @@ impl Hooks for OperationHooks {
     }
 
     fn scope_of_peer(&self, resource: &ResourceInfo, scope: Scope) -> Scope {
-        // Another replica (a follower) copies the index of this replica with one list and one watch.
+        // A follower copies the whole index of this replica with one list and one watch of
+        // operations.
         if resource.plural == live::PLURAL && scope == index::OPERATIONS {
             Scope::Everything
         } else {

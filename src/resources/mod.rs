@@ -1,12 +1,13 @@
 //! Describes the resources that this server serves: names, table columns, selectable fields, and
 //! the index of the objects. The library [`aggregated_apiserver`] serves any resource that has a
-//! description of the type [`crate::index::Resource`]. Other modules say if lists may lack
-//! operations, hide operations from users, and answer the admission webhook. There are three
-//! resources:
+//! description of the type [`crate::index::Resource`]. There are three resources:
 //!
 //! - `inflightoperations`: operations.
 //! - `activities`: whether a part of the cluster is idle.
 //! - `operationrecords`: records of completed operations.
+//!
+//! Other modules report whether lists may lack operations (`completeness`), hide operations from
+//! users (`visibility`), and answer an admission webhook ([`gate_webhook`]).
 
 mod activities;
 mod cells;
@@ -41,9 +42,12 @@ pub struct OperationHooks {
     /// The role of this replica, and the age of the data in its index. One replica, the leader,
     /// detects operations. The other replicas, the followers, copy the leader's index.
     pub replica_status: ReplicaStatus,
-    /// Returns the current gaps on the leader, and none on a follower. The task that writes gaps to
-    /// the index runs on the thread that evaluates rules. While a long evaluation blocks this
-    /// thread, the index does not have new gaps yet. On a follower, the result has no rule sets.
+    /// On the leader, returns the rule sets that may miss operations now (the gaps). On a follower,
+    /// returns no rule sets.
+    ///
+    /// The index also contains the gaps. But the task that writes them to the index runs on the
+    /// thread that evaluates rules. While a long evaluation blocks this thread, the index lacks new
+    /// gaps.
     pub read_gaps: ReadGaps,
     /// The namespace of operations on cluster-scoped objects.
     pub cluster_namespace: Text,

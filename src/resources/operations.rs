@@ -16,9 +16,9 @@ use std::fmt::Write as _;
 /// columns of a terminal.
 const MAX_MESSAGE: usize = 80;
 
-/// The columns. The default table (without `-o wide`) of a live migration is at most 120 characters
-/// wide, if the name of the virtual machine has 30 characters and the message has 40. Two choices
-/// save width:
+/// The columns. The default table (without `-o wide`) should fit into 120 characters. For a live
+/// migration, it fits if the name of the virtual machine has at most 30 characters, and the message
+/// at most 40. Two choices save width:
 ///
 /// - Only the wide table shows `metadata.name`, as kubectl does for Events. The column Operation
 ///   shows what the operation does, such as `Migrating`.
@@ -105,8 +105,8 @@ fn shortened(message: &str) -> Cow<'_, str> {
     }
 }
 
-/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`. While
-/// the caller sets no short names, tables show whole kinds.
+/// Returns the description of `inflightoperations` in the group `live.ifo.kubevirt.io`. The result
+/// has no short names of kinds. If the caller does not add them, tables show whole kinds.
 pub fn inflight_operations(reader: IndexReader) -> Resource {
     let info = ResourceInfo {
         short_names: &["ifo", "ifos"],

@@ -1,12 +1,13 @@
 //! Visibility by subject (`--visibility=subject`): an operation and its record are shown only to users
 //! who may `get` the subject. An activity counts only the operations that the user sees.
 //!
-//! A user who may list `inflightoperations/all` sees everything. RBAC knows this subresource, but the
-//! server does not serve it.
+//! A user who may list `inflightoperations/all` sees everything. The server does not serve this
+//! subresource. It exists only in RBAC rules.
 //!
-//! One review decides about all objects of one resource in one namespace. If it denies access, the
-//! user may still have the right to get single objects, so reviews with names follow. Their number is
-//! limited for each request. A subject without a review is hidden.
+//! One `SubjectAccessReview` decides about all objects of one resource in one namespace. If it
+//! denies access, the user may still have the right to get single objects. So the server also sends
+//! reviews with the names of single objects. Each request may cause only a limited number of them.
+//! If a subject was not reviewed, its operations are hidden.
 
 mod place;
 mod reviews;
@@ -27,7 +28,8 @@ use std::sync::Arc;
 pub struct SubjectVisibility(Arc<Reviews>);
 
 impl SubjectVisibility {
-    /// Creates the visibility for the objects in the index. `authorize` should have no cache.
+    /// Creates the visibility for the objects in the index. `authorize` should have no cache,
+    /// because [`Decisions`] caches its answers.
     pub fn new(
         reader: IndexReader,
         kinds: SharedShortNames,

@@ -136,8 +136,9 @@ async fn too_long_headers_and_paths_get_their_own_status_codes() {
     };
     assert_eq!(ask(60, 1).await.unwrap(), "HTTP/1.1 200");
     assert_eq!(ask(65, 1).await.unwrap(), "HTTP/1.1 414");
-    // The server does not read headers that are much larger than the limit to their end. It closes the connection while the client is still sending.
-    // So the client may get a connection error instead of the answer.
+    // If headers are much larger than the limit, the server does not read them to their end. It
+    // closes the connection while the client is still sending. So the client may get a connection
+    // error instead of the answer.
     let code = ask(0, 1024).await;
     assert!(code.is_err() || code.is_ok_and(|code| code == "HTTP/1.1 431"));
 }

@@ -1,5 +1,5 @@
-//! Compares the files in `deploy/dashboards` and `deploy/k9s` with the server: the requests of dashboards,
-//! the fields that the examples read, and the columns of the views.
+//! Compares the files in `deploy/dashboards` and `deploy/k9s` with the server. The tests check the
+//! requests of dashboards, the fields that the examples read, and the columns of the views.
 
 use super::super::operation_records;
 use super::websockets::{listening, open_path};
@@ -131,7 +131,7 @@ fn the_views_and_keys_of_k9s_name_columns_that_exist() {
             shown.contains(sorted.split(':').next().unwrap()),
             "{sorted}"
         );
-        // No key reads a column of activities.
+        // The keyboard shortcuts of k9s (`plugins`) do not use columns of activities.
         assert!(info.plural == "activities" || used.is_subset(&shown));
     }
 }

@@ -11,8 +11,8 @@ const ALL: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 const ACTIVITIES: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/activities";
 const JANE: [(&str, &str); 1] = [("x-user", "jane")];
 
-/// Simulated rights. Each right is a text such as `jane get virtualmachines a`, with the name of the
-/// object after the namespace if the right is for one object.
+/// Simulated rights. Each right is a text such as `jane get virtualmachines a`. If the right is for
+/// one object, the name of the object follows the namespace.
 #[derive(Default)]
 pub struct Rights {
     granted: Mutex<HashSet<String>>,
@@ -123,7 +123,7 @@ async fn lists_and_pages_contain_only_the_operations_that_the_user_sees() {
     let page = fixture.json(&format!("{ALL}?limit=1"), &JANE).await;
     assert_eq!(names(&page), ["a/one"]);
     assert_eq!(page["metadata"]["remainingItemCount"], 1);
-    // The token of a user who sees more gives no access.
+    // The continue token of a user who sees more gives no access to hidden operations.
     let all = [("x-group", "system:masters")];
     let page = fixture.json(&format!("{ALL}?limit=2"), &all).await;
     assert_eq!(names(&page), ["a/one", "b/named"]);
@@ -208,7 +208,8 @@ async fn a_hidden_operation_is_answered_like_one_that_does_not_exist() {
     let of = |name: &str| format!("{BASE}/namespaces/b/inflightoperations/{name}");
     let by_name =
         |name: &str| format!("{ALL}?fieldSelector=metadata.namespace=b,metadata.name={name}");
-    // Lists before the first get must make no difference either.
+    // In the second round, a list has already cached decisions. The number of reviews must still be
+    // the same for hidden and missing operations.
     for is_listed in [false, true] {
         if is_listed {
             tokio::time::sleep(Duration::from_secs(31)).await;
@@ -276,7 +277,8 @@ async fn a_client_that_continues_a_watch_gets_the_changes_of_its_rights() {
     tokio::time::sleep(Duration::from_mins(2)).await;
     let mut stream = Stream::open(&fixture, "resourceVersion=103", &JANE).await;
     assert_eq!(stream.next_summary().await, "DELETED one 103");
-    // The rights at an older version than that of the last two periods are not known.
+    // The server knows the rights of only the last two periods. The version of this watch is older,
+    // so the watch fails.
     put(&mut fixture, 104, "a", "two");
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(31)).await;

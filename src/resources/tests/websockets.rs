@@ -170,7 +170,7 @@ async fn websockets_leave_connections_for_other_requests() {
             Err((code, _)) => codes.push(code.as_u16()),
         }
     }
-    // The last free place is for a user who has none.
+    // The last free watch is reserved for a user without a watch.
     assert_eq!(codes, [101, 101, 429, 101, 429, 101]);
     wait_for_watches(&fixture, 4).await;
     clients.pop();

@@ -5,11 +5,11 @@ use ifo_api::{GROUP, VERSION};
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 
-/// All subjects of one kind in one namespace, or only the subject with this name. One review decides
-/// about all operations on these subjects.
+/// A place: all subjects of one kind in one namespace, or one subject of this kind. One review
+/// decides about all operations on these subjects.
 ///
-/// A place borrows its texts from an object, so that it can be looked up without a copy. A list of
-/// 10,000 operations looks up 20,000 places.
+/// A place borrows its texts from an object, so that a lookup copies no text. A list of 10,000
+/// operations looks up 20,000 places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place<'a> {
     /// The `apiVersion` of the subjects.
@@ -50,8 +50,8 @@ impl<'a> Place<'a> {
     }
 
     /// Returns the place of the object that an activity is about. Returns None for the activity of
-    /// the cluster. A component has no object of its own, so the place of its activity is that of
-    /// the rule sets.
+    /// the cluster. There is no object for a component, so the activity of a component has the
+    /// place of the rule sets.
     pub(super) fn of_activity(key: &'a Key) -> Option<Self> {
         match key.name.split_once('.') {
             Some(("node", _)) => Some(Self::new("v1", "Node", "")),

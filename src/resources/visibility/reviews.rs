@@ -18,7 +18,8 @@ pub(super) struct Reviews {
 }
 
 impl Reviews {
-    /// Returns the request to `get` subjects. Returns None if discovery does not serve their kind.
+    /// Returns the request to `get` subjects. Returns None if discovery does not contain their
+    /// kind.
     pub(super) fn get(&self, place: &Place<'_>) -> Option<ResourceAttributes> {
         let kinds = self.kinds.load();
         let resource = kinds.plural(&place.api_version, &place.kind)?;
@@ -47,8 +48,9 @@ impl Reviews {
     }
 
     /// Returns the namespace for which the server reviews the right to list
-    /// `inflightoperations/all`. The empty text stands for all namespaces. Activities in
-    /// `cluster_namespace` are about all namespaces, so their result is also empty.
+    /// `inflightoperations/all`. The empty text stands for all namespaces. The activities in
+    /// `cluster_namespace` count operations in all namespaces, so the result for them is also
+    /// empty.
     pub(super) fn namespace_of_all<'a>(&self, namespace: &'a str, is_activities: bool) -> &'a str {
         if is_activities && *namespace == *self.cluster_namespace {
             ""

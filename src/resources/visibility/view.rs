@@ -17,8 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of places (one kind in one namespace) that one call of `decide` reviews. Beyond it,
-/// an operation is visible only if a review of its subject by name allows it.
+/// Maximum number of places (one kind in one namespace) that one call of `decide` reviews. In
+/// further places, an operation is visible only if a review with the name of its subject allows
+/// access.
 const MAX_PLACES: usize = 2_000;
 
 /// Maximum number of single subjects that one view reviews. `decide_object` can add one more.
@@ -44,8 +45,9 @@ pub(super) struct UserView {
 }
 
 impl UserView {
-    /// Decides about the objects of a request. `seen_names` are single subjects that the earlier view
-    /// showed. They are reviewed first, so that new names cannot use up their part of [`MAX_NAMES`].
+    /// Decides about the objects of a request. `seen_names` are the single subjects that an earlier
+    /// view of the same watch has shown. They are reviewed first, because [`MAX_NAMES`] limits the
+    /// number of single subjects: new subjects must not replace them.
     pub(super) async fn decide_all(
         reviews: Arc<Reviews>,
         is_activities: bool,
@@ -98,9 +100,9 @@ impl UserView {
         self.may_get(&place) || name.is_some_and(|name| self.may_get(&place.named(name)))
     }
 
-    /// Reviews the places of the objects. If `with_names` is true, it then reviews single subjects in
-    /// places without access. If discovery does not serve a kind, its objects stay hidden without a
-    /// review.
+    /// Reviews the places of the objects. If `with_names` is true, then also reviews single
+    /// subjects in places without access. If discovery does not contain a kind, objects of this
+    /// kind stay hidden without a review.
     async fn decide(
         &mut self,
         objects: &[Arc<IndexEntry>],
@@ -125,7 +127,8 @@ impl UserView {
         .await
     }
 
-    /// Sends the reviews of the objects that were not decided before, and at most `most` of them.
+    /// Reviews the places that `of` returns for the objects, except places that were decided
+    /// before. Sends at most `most` reviews.
     async fn review_new(
         &mut self,
         objects: &[Arc<IndexEntry>],
@@ -149,7 +152,7 @@ impl UserView {
         self.review(places).await
     }
 
-    /// Sends the reviews of these places, except places whose kind discovery does not serve.
+    /// Sends the reviews of these places. Skips a place if discovery does not contain its kind.
     async fn review(&mut self, places: Vec<Place<'static>>) -> Result<(), ErrorStatus> {
         let requests = places.into_iter().filter_map(|place| {
             let request = self.reviews.get(&place)?;
@@ -161,8 +164,8 @@ impl UserView {
         Ok(())
     }
 
-    /// Decides about one object, which may not exist. A hidden operation causes the same reviews as a
-    /// missing one, so that the duration does not reveal it.
+    /// Decides about one object, which may not exist. A hidden operation causes as many reviews as
+    /// a missing one. Otherwise, the response time would reveal that the operation exists.
     async fn decide_object(
         &mut self,
         key: &Key,
@@ -230,9 +233,11 @@ impl UserView {
         Ok(())
     }
 
-    /// Returns the activity, counting only operations that the user sees. Its resourceVersion is the
-    /// version of the view: its own also changes when hidden operations change. Returns None if the
-    /// user sees none of its operations and has no access to its place.
+    /// Returns the activity with the number of operations that the user sees. Returns None if the
+    /// user sees none of these operations, and may not get the object that the activity is about.
+    ///
+    /// The resourceVersion of the result is the version of the view. The resourceVersion in the
+    /// index also changes when hidden operations change, so the user must not see it.
     fn show_activity(&self, entry: &IndexEntry, activity: &Activity) -> Option<Arc<IndexEntry>> {
         let counted = self.counted.get(entry.key());
         let place = Place::of(entry);
