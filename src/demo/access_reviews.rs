@@ -1,5 +1,6 @@
-//! Answers the question of a client what its user may do (`SelfSubjectAccessReview`), as a
-//! kube-apiserver does. `kubectl auth can-i` and k9s ask it, in protobuf. They accept JSON as the answer.
+//! Answers each `SelfSubjectAccessReview` as a kube-apiserver does. With this request, a client
+//! asks whether its user may do something. `kubectl auth can-i` and k9s send the request in
+//! protobuf, and accept an answer in JSON.
 
 use super::users::{DemoUser, DemoUsers, READ_VERBS};
 use aggregated_apiserver::auth::bearer_token;
@@ -37,8 +38,11 @@ fn answer(users: &DemoUsers, headers: &HeaderMap, body: &[u8]) -> Result<Respons
     Ok((StatusCode::CREATED, content_type, review.to_string()).into_response())
 }
 
-/// Returns true if the user may do what a review asks, in JSON or protobuf. Protobuf starts with `k8s`. The users of the demo
-/// differ only in the namespace that they may read. Returns None if the JSON is not valid.
+/// Returns true if the user may send the request that a review describes. Returns None if the
+/// review is neither valid JSON nor protobuf, which begins with `k8s`.
+///
+/// In protobuf, this function only searches for the namespace of the user together with a verb that
+/// reads. This suffices, because a viewer may read everything in one namespace, and nothing else.
 fn is_allowed(user: &DemoUser, body: &[u8]) -> Option<bool> {
     if !body.starts_with(b"k8s\0") {
         let review: Value = serde_json::from_slice(body).ok()?;

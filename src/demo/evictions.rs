@@ -62,8 +62,8 @@ fn refusal_of_kubevirt(pod: &Value, machine: &Value) -> Option<String> {
     })
 }
 
-/// Returns true if the disruption budget counts the Pod. The budgets of the scenes select by
-/// `matchLabels`.
+/// Returns true if the disruption budget selects the Pod. Reads only `matchLabels`, because the
+/// budgets of the scenes have no other selectors.
 fn selects(budget: &Value, pod: &Value) -> bool {
     let selector = budget["spec"]["selector"]["matchLabels"].as_object();
     let labels = &pod["metadata"]["labels"];

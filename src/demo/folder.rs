@@ -1,8 +1,8 @@
-//! Reads the objects or the rule sets of the demo from a folder of manifests (`demo --objects DIR` and
-//! `demo --rules DIR`), and follows the changes of the files.
+//! Reads the objects or the rule sets of the demo from a folder of manifests, and follows the
+//! changes of the files. The flags `--objects DIR` and `--rules DIR` set the folder.
 //!
 //! The demo reads a file again when its modification time or its size changes. If a file cannot be
-//! decoded, the demo logs the error once for each change of the file, and keeps the previous objects
+//! decoded, the demo keeps the previous objects of the file. It logs the error once for each change
 //! of the file. For example, a file can be incomplete while an editor saves it. If the demo removed
 //! the objects, their operations would end.
 
@@ -31,7 +31,7 @@ const MAX_FILES: usize = 10_000;
 const MAX_TOTAL: u64 = 256 << 20;
 
 /// The modification time of a file, and its size in bytes. The time is `None` if the file system
-/// does not report it.
+/// does not report a modification time.
 type FileStamp = (Option<SystemTime>, u64);
 
 /// Reads the manifests (`.yaml`, `.yml`, `.json`) in `dir` and in the folders below it into a store. The
@@ -93,8 +93,8 @@ struct Folder {
 }
 
 impl Folder {
-    /// Reads the files that have changed since the last call. Returns true if there are any. After an
-    /// error, the previous objects stay valid.
+    /// Reads the files that were added or changed since the last call. Returns true if files were
+    /// added, changed or removed. After an error, the previous objects stay valid.
     fn scan(&mut self) -> Result<bool, String> {
         let found = manifests(&self.dir);
         let found = found.map_err(|error| format!("{}: {error}", self.dir.display()))?;

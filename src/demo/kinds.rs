@@ -1,4 +1,5 @@
-//! The kinds of the demo's objects. They are derived from the objects, and from the CRDs among them.
+//! The kinds of the demo's objects. The demo finds the kinds in the objects, and in the CRDs among
+//! the objects.
 
 use aggregated_apiserver::serve::ResourceInfo;
 use ifo_api::{GROUP, Gvr, Resolution, VERSION, ruleset};
@@ -83,9 +84,9 @@ impl Kinds {
             },
             None => Resolution::NotServed {
                 message: format!("the demo has neither an object nor a CRD of {resource}"),
-                // The objects do not show if a cluster would serve the API group. `false` means that
-                // the API is probably not installed. `true` would mean that the name of the resource
-                // is probably misspelt.
+                // The demo cannot know whether a cluster would serve the API group. With `false`,
+                // the status of the rule set says that the API is not installed. With `true`, it
+                // would say that the name of the resource is wrong, which is less likely.
                 group_served: false,
                 similar_group: ifo_client::similar_group(&resource.group, groups)
                     .map(str::to_owned),

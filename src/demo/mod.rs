@@ -5,7 +5,8 @@
 //! [`Feed`](ifo_observe::Feed) of these objects for detection, and [`object_server`] serves them. The
 //! module also writes a kubeconfig, and returns an introduction with commands to try.
 //!
-//! The code that detects and serves operations is in other modules. It is the same as in a cluster.
+//! The code that detects and serves operations is in other modules. The server runs the same code
+//! in a cluster.
 
 pub mod access_reviews;
 mod columns;
@@ -49,7 +50,7 @@ pub fn commands(kubeconfig: &Path, viewer: (&str, &str), objects: Option<&Path>)
         Some(folder) => format!("The server reads the objects in {}.", folder.display()),
         None => "It plays recordings of real controllers in a loop.".to_owned(),
     };
-    // A line with a `+` is only about the scenes.
+    // A line that begins with `+` is printed only if the demo plays the scenes.
     let lines = include_str!("commands.txt").lines();
     let lines = lines.filter(|line| objects.is_none() || !line.starts_with('+'));
     let lines = lines.map(|line| format!("{}\n", line.trim_start_matches('+')));

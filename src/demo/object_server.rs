@@ -37,7 +37,7 @@ pub fn resources(
     resources.map(AnyResource::from).collect()
 }
 
-/// Returns the route of the subresource.
+/// Returns the route of the eviction subresource.
 pub fn routes(objects: ObjectStore) -> Router {
     Router::new()
         .route(EVICTION, post(evict))
@@ -67,7 +67,7 @@ fn resource(
     }
 }
 
-/// Returns the schema of the kinds. The fields are not known.
+/// Returns a schema that allows any object, because the demo does not know the fields of the kinds.
 fn any_object(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object"})
 }

@@ -23,8 +23,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Limits of the changes that a watch or a feed may be behind. The scenes have about ten changes of
-/// 4 KB per second. A reader that is further behind reads all objects again.
+/// Limits of the changes that the store keeps. The scenes have about ten changes of 4 KB per
+/// second. If a watch or a feed needs a change that the store no longer has, it reads all objects
+/// again.
 const BOUNDS: Bounds = Bounds {
     bytes: 4 << 20,
     age: Duration::from_mins(5),
@@ -40,7 +41,7 @@ pub struct ObjectStore {
 }
 
 impl ObjectStore {
-    /// Creates a store without objects. `kinds` are the kinds that they can have.
+    /// Creates a store without objects. `kinds` are the kinds of the objects that callers will add.
     pub fn new(kinds: Kinds) -> Self {
         Self::with_bounds(BOUNDS, kinds)
     }
@@ -74,8 +75,8 @@ impl ObjectStore {
         commit(&mut self.lock(), [Write::Delete { key: key.clone() }]);
     }
 
-    /// Replaces all objects and their kinds by those of manifest files, as [`world::served`] returns
-    /// them.
+    /// Replaces all objects and kinds by the objects and kinds of manifest files. [`world::served`]
+    /// completes the objects.
     pub(super) fn replace<'a>(
         &self,
         files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone,
@@ -96,7 +97,7 @@ impl ObjectStore {
                 key: entry.key().clone(),
             })
             .collect();
-        // The store ignores objects that have not changed.
+        // The store creates no change for an object that is equal to the stored object.
         writes.extend(objects.into_iter().filter_map(|(key, mut object)| {
             if object["kind"] == RULE_SETS.kind {
                 let before = writer.get(&key).map(|entry| json!(entry.object()));
@@ -161,8 +162,8 @@ impl StatusSink for ObjectStore {
             &*write.name,
         );
         self.patch(&key, &json!({"status": write.status}));
-        // The result contains no resourceVersion. A resourceVersion would be needed only to detect
-        // conflicts, and there are no conflicts because only this server writes the status.
+        // The answer contains no resourceVersion, because the controller needs it only to detect
+        // conflicting writes. In the demo, no other client writes the status.
         future::ready(StatusAnswer::Written(None)).boxed()
     }
 }
@@ -175,7 +176,7 @@ impl Resolve for ObjectStore {
     }
 
     fn resolution_changes(&self) -> BoxStream<'static, ()> {
-        // This store has the sender, and the caller keeps the store. A look-up costs no request.
+        // The stream does not end: the store contains the sender, and the caller keeps the store.
         let changes = stream::unfold(self.kinds.subscribe(), |mut kinds| async move {
             kinds.changed().await.ok()?;
             Some(((), kinds))
@@ -184,8 +185,8 @@ impl Resolve for ObjectStore {
     }
 }
 
-/// Streams the objects of a source. The stream never ends. While no kind has this resource, the stream has
-/// no objects.
+/// Streams the objects of a source. The stream never ends. While the store has no kind for the
+/// resource of the source, the stream contains no objects.
 impl Feed for ObjectStore {
     fn follow(&self, source: Source, _: Option<&str>) -> BoxStream<'static, Raw> {
         let feed = StoreFeed {
@@ -214,8 +215,8 @@ struct StoreFeed {
 }
 
 impl StoreFeed {
-    /// Returns the changes since the last call. Returns all objects if this is the first call, or if the
-    /// store no longer has all changes since the last call.
+    /// Waits for changes, and returns the changes since the last call. Returns all objects if this
+    /// is the first call, or if the store no longer has all changes since the last call.
     async fn next_events(&mut self) -> Vec<Raw> {
         let json = |entry: &Entry<DemoModel>| entry.json().into();
         let changes = match &mut self.cursor {

@@ -30,7 +30,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
-/// The timestamp in the files that corresponds to 0 s: 2026-01-01T00:00:00Z.
+/// The timestamp in the files that means the beginning of a round: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
 /// Time between two rounds of a scene. An operation completes when no rule has detected it for the
@@ -134,7 +134,7 @@ impl Scene {
                 step.apply(store, time);
             }
             sleep_until(begun + self.length() + PAUSE_BETWEEN_ROUNDS).await;
-            // The objects that the round has created.
+            // Deletes the objects that exist only during a round.
             for key in self.later.iter().map(SceneStep::key) {
                 if self.initial.iter().all(|first| first.key() != key) {
                     store.delete(&key);

@@ -28,7 +28,7 @@ pub(crate) fn shipped() -> Vec<ifo_api::ruleset::OperationRuleSet> {
         .collect()
 }
 
-/// Returns the objects in the files whose rule sets have a wanted target.
+/// Returns the rule sets in the files. Skips rule sets whose target is not wanted.
 fn manifests(wanted: &dyn Fn(&Gvr) -> bool) -> Vec<manifest::Object> {
     let texts = embedded(SHIPPED).into_iter().map(|(_, text)| text);
     let objects = texts.flat_map(|text| manifest::read(&text).unwrap_or_default());

@@ -11,8 +11,9 @@ use std::path::Path;
 use tracing::warn;
 use uuid::Uuid;
 
-/// Returns the objects of files, and their kinds. The objects include the Namespaces that they are in,
-/// and the Namespaces `namespaces`. If several files contain an object, the last one counts.
+/// Returns the objects of files, and the kinds of these objects. The result also contains the
+/// Namespaces of the objects, and the Namespaces `namespaces`. If several files contain the same
+/// object, the last file counts.
 pub(super) fn served<'a>(
     files: impl Iterator<Item = (&'a Path, &'a Object)> + Clone,
     namespaces: &[String],
@@ -45,7 +46,7 @@ fn as_served(object: &Object, namespaced: bool) -> Value {
     let mut json = object.json.clone();
     let metadata = &mut json["metadata"];
     if namespaced && object.namespace.is_none() {
-        // kubectl also uses the namespace `default` if the kubeconfig names no other namespace.
+        // kubectl uses this namespace, too, if the kubeconfig names no other namespace.
         metadata["namespace"] = "default".into();
     }
     if object.uid().is_none() {

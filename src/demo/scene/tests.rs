@@ -148,7 +148,8 @@ fn objects(reader: &IndexReader, scope: &Scope) -> Vec<(Key, Value)> {
     decoded.collect()
 }
 
-/// What each scene shows, as in `scenes/README.md`: operations on its objects, and how they end.
+/// The operations that each scene shows, as in `scenes/README.md`, and the outcome of each
+/// operation.
 const ENDS: &str = "\
 migration: VirtualMachine ledger Starting Succeeded
 migration: VirtualMachineInstance ledger LiveMigrating Succeeded
