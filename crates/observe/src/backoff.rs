@@ -1,7 +1,7 @@
 //! Computes the delay before the next attempt to reach an API server (exponential backoff). When an
 //! API server restarts, all feeds (watches of resources) lose their connection at the same moment.
 //! The delay has a random part (jitter), so that the feeds do not reconnect at the same moment. The
-//! delay is also used before the task of a feed starts again that has ended unexpectedly.
+//! server also waits for this delay before it restarts a feed that has ended unexpectedly.
 
 use std::time::Duration;
 use tokio::time::Instant;

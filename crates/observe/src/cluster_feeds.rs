@@ -69,10 +69,10 @@ impl Feed for ClusterFeed {
                 Ok(found) => {
                     found.is_some_and(|it| it.metadata.uid.as_deref() == object.uid.as_deref())
                 }
-                // A watch with a label selector also reports a deletion when the labels of an
-                // object no longer match. After a failure, the server assumes this case: the object
-                // still exists. So its operations end after the debounce period (30 s by default). If a
-                // rule detects an operation again in this time, the operation continues.
+                // After a failure, the server assumes that the object still exists, and that only
+                // its labels no longer match. Then its operations do not end at once, but after the
+                // debounce period (30 s by default). If a rule detects an operation again in this
+                // period, the operation continues.
                 Err(_) => true,
             }
         }

@@ -51,8 +51,8 @@ const WATCHES_PER_CONNECTION: usize = 80;
 /// before the reader has read it. With a round trip of 1 ms, the window allows 64 MB/s.
 const STREAM_WINDOW: u32 = 64 << 10;
 
-/// HTTP/2 window of a connection in bytes. It covers the windows of all watches, so that one slow
-/// reader does not block the other watches.
+/// HTTP/2 window of a connection in bytes. It is the sum of the windows of
+/// [`WATCHES_PER_CONNECTION`] watches, so that one slow reader does not block the other watches.
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 80;
 
 /// Read buffer of an HTTP/1.1 connection in bytes. `kubectl proxy` and some load balancers use
@@ -68,10 +68,12 @@ const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time limit for setting up a connection (TCP, proxy and TLS), as in client-go.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Maximum size of the body of an error in bytes. kube collects the whole body.
+/// Maximum size of the body of an error answer in bytes. A larger body counts as empty. The limit
+/// is necessary because kube collects the whole body.
 const MAX_ERROR: usize = 64 << 10;
 
-/// Maximum size in bytes of an answer that is neither a watch nor a page of a list.
+/// Maximum size in bytes of an answer that is neither a watch nor a page of a list. The request
+/// fails if its answer is larger.
 const MAX_ANSWER: usize = 8 << 20;
 
 /// The reason why no client can be created. The text of the error is one line that names the
@@ -182,8 +184,9 @@ pub async fn connect(
     clients(config, proxy, api_timeout).map_err(|error| fail(chain(error.as_ref())))
 }
 
-/// Returns the proxy for `server` with the proxy's credentials, or `None` if `server` must be
-/// reached directly. Fails if the proxy's address is not a valid URL with the scheme `http`.
+/// Returns the proxy for `server` with the credentials of the proxy. Returns `None` if clients must
+/// connect to `server` directly. Fails if the address of the proxy is not a valid URL with the
+/// scheme `http`.
 fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>, String> {
     let proxy_url = || {
         let current = kubeconfig.current_context.as_deref()?;
@@ -210,8 +213,8 @@ fn proxy_for(kubeconfig: &Kubeconfig, server: &Uri) -> Result<Option<Intercept>,
     ))
 }
 
-/// Creates the clients. All clients share the TLS configuration, and the authentication layer, so
-/// that a token is refreshed only once.
+/// Creates the clients. All clients share the TLS configuration. They also share the authentication
+/// layer, so that an expired token is refreshed only once.
 fn clients(
     config: Config,
     proxy: Option<Intercept>,
@@ -265,7 +268,7 @@ fn clients(
             .build(connector.clone());
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())
-            // Without retries, the user of the client must retry after 429, 503 or 504.
+            // In a client without this layer, the caller must retry after 429, 503 or 504.
             .option_layer(retry.then(|| RetryLayer::new(RetryPolicy::server_retry())))
             .option_layer(auth.as_ref())
             .layer(headers.clone())
@@ -281,9 +284,11 @@ fn clients(
 /// The body of an answer.
 type AnswerBody = UnsyncBoxBody<Bytes, BoxError>;
 
-/// Sends a request, and limits the time until its answer is complete. A watch has no limit here,
-/// because a watch lasts for minutes. The module `watch_task` has timeouts for watches, and limits the
-/// size of watches and pages. This function limits the size of all other answers.
+/// Sends a request, and limits the time and the size of its answer. There are two exceptions:
+///
+/// - A watch has neither limit, because it lasts for minutes. The modules `watch_task` and `lines`
+///   have timeouts for the lines of a watch, and limit the size of each line.
+/// - A page of a list has only the time limit. The module `list` limits its size.
 async fn limited<S, B>(
     service: S,
     mut request: Request<Body>,
@@ -325,9 +330,9 @@ where
     readable(response).await
 }
 
-/// Makes an error answer readable for kube, which takes the code from the body if the body is a JSON
-/// object. A proxy can send a JSON object without the code, so this function adds it. A body of more
-/// than [`MAX_ERROR`] bytes counts as empty.
+/// Makes an error answer readable for kube. If the body is a JSON object, kube reads the code from
+/// the body. A proxy can send a JSON object without the code, so this function adds the code. A
+/// body of more than [`MAX_ERROR`] bytes counts as empty.
 async fn readable(response: Response<AnswerBody>) -> Result<Response<AnswerBody>, BoxError> {
     let code = response.status();
     if !code.is_client_error() && !code.is_server_error() {

@@ -195,8 +195,8 @@ impl Resolve for Discovery {
     }
 }
 
-/// Returns a stream that yields a value when an object of kind `K` changes. After an interruption of
-/// the watch, the stream yields a value at the end of the new list, because objects may have changed
+/// Returns a stream that yields a value when an object of kind `K` changes. Also yields a value
+/// when the watch lists all objects again after an interruption, because objects may have changed
 /// during the interruption.
 fn changes_of<K>(client: &Client) -> impl Stream<Item = ()> + Send + use<K>
 where

@@ -1,8 +1,8 @@
 //! Reads objects from a cluster.
 //!
 //! A feed watches one [`Source`]: a resource, in all namespaces or in one namespace. The feed is a
-//! stream of [`Raw`] events: objects as JSON, deletions, the beginning and the end of a list, and
-//! interruptions of the watch with their reason. An implementation of [`Feed`] creates feeds.
+//! stream of [`Raw`] events. An event is an object as JSON, a deletion, the beginning or the end of
+//! a list, or an interruption of the watch. An implementation of [`Feed`] creates feeds.
 //!
 //! The feeds of a cluster do not decode objects. They read only the resourceVersion of each object.
 //!
@@ -60,9 +60,8 @@ use std::{fmt, sync::Arc};
 /// During an interruption, the feed sends `Lost` for each failed attempt to continue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Raw {
-    /// All objects follow, up to [`Raw::Synced`]. If an object that the feed sent earlier is
-    /// missing among them, the object was deleted, or its labels no longer match the label selector
-    /// of the feed.
+    /// All objects follow, up to [`Raw::Synced`]. If an object that the feed has sent earlier is
+    /// not among them, the object was deleted, or no longer matches the label selector of the feed.
     Reset,
     /// The JSON of an object that was listed, added or modified. The items of a list can lack
     /// `apiVersion` and `kind`. The feed does not parse the objects of a watch. If the
@@ -79,7 +78,7 @@ pub enum Raw {
     Lost(GapReason),
 }
 
-/// The reason of a gap. A gap is an interruption of the watch.
+/// The reason for the interruption of a watch, which is also called a gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GapReason {
     /// The kube-apiserver has refused the request.
@@ -135,18 +134,20 @@ impl fmt::Display for GapReason {
 
 /// Creates feeds. The implementations read objects from a cluster, or from the store of the demo.
 pub trait Feed: Send + Sync + 'static {
-    /// Creates a feed of the objects in `source` whose labels match `selector`. It is a label selector,
-    /// such as `tier=db,!old`. `None` selects all objects. When the labels of an object no longer match,
-    /// the feed sends [`Raw::Deleted`], as the kube-apiserver does. A feed without support for selectors
-    /// sends all objects.
+    /// Creates a feed of the objects in `source` whose labels match the label selector `selector`,
+    /// such as `tier=db,!old`. `None` selects all objects. When the labels of an object no longer
+    /// match, the feed sends [`Raw::Deleted`], as the kube-apiserver does. A feed without support
+    /// for selectors sends all objects.
     ///
     /// The stream begins with all objects, and never ends by itself. The feed makes progress only while
     /// the stream is polled. When the stream is dropped, the feed stops.
     fn follow(&self, source: Source, selector: Option<&str>) -> BoxStream<'static, Raw>;
 
-    /// Returns true if the object still exists with the same UID, or if the check fails.
-    /// A feed with a label selector also reports a deletion when the labels of an object no longer
-    /// match. With this method, the caller finds out whether the object was really deleted.
+    /// Returns true if the object still exists with the same UID, or if the server cannot check
+    /// this.
+    ///
+    /// A feed with a label selector also sends [`Raw::Deleted`] when the labels of an object no
+    /// longer match. With this method, the caller finds out whether the object was really deleted.
     ///
     /// The default implementation returns false, because a feed without support for selectors
     /// reports only real deletions.

@@ -1,9 +1,9 @@
 //! Reads the lines of a watch. A line of more than [`MAX_OBJECT`] is an error, so a hostile or broken
 //! API server cannot fill the memory.
 //!
-//! All feeds of a cluster share one permit for large objects and for pages of lists. A feed needs the
-//! permit for an object of more than [`SMALL_OBJECT`]. It keeps the permit until its consumer has
-//! dropped the object. So only one large object at a time is in memory.
+//! All feeds of a cluster share one permit for large objects and for pages of lists. A feed needs
+//! the permit for an object of more than [`SMALL_OBJECT`]. The feed keeps the permit until its
+//! consumer has dropped the object. So only one large object at a time is in memory.
 
 use super::{
     InvalidData,
@@ -58,7 +58,7 @@ pub(super) enum NextLine {
 /// The lines of an answer.
 pub(super) struct Lines<B> {
     body: B,
-    /// The received bytes that no line has been made of.
+    /// The received bytes that are not part of a returned line yet.
     received: BytesMut,
     large_objects: LargeObjects,
 }
@@ -82,7 +82,8 @@ impl<B: AsyncBufRead + Unpin> Lines<B> {
             while let Some(end) = memchr::memchr(b'\n', &self.received[searched..]) {
                 let line = self.received.split_to(searched + end + 1).freeze();
                 if line.len() > SMALL_OBJECT {
-                    // The line and the rest share an allocation, which the rest must not keep.
+                    // The line and the remaining bytes share an allocation. The remaining bytes are
+                    // copied, so that they do not keep this allocation.
                     self.received = BytesMut::from(&self.received[..]);
                 }
                 searched = 0;

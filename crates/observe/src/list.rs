@@ -27,10 +27,10 @@ const LARGE_PAGE: u32 = 500;
 /// Maximum size of a page in bytes. Some API servers ignore the requested number of objects.
 const MAX_PAGE_BYTES: usize = 32 << 20;
 
-/// Longest wait for the permit after which a feed still uses the answer. After a longer wait, it
-/// requests the page again, because the time limit of the request includes the wait. A feed first
-/// waits for the beginning of the answer, and then for the permit. So an API server that does not
-/// answer keeps no other feed waiting for longer than this time.
+/// A feed first requests a page, and then waits for the permit. If it waits for the permit longer
+/// than this time, it requests the page again, because the time limit of the first request includes
+/// the wait. During the second request, the feed holds the permit, and other feeds wait for it. So
+/// the answer to the second request must begin within this time, too.
 const MAX_ANSWER_AGE: Duration = Duration::from_secs(10);
 
 impl WatchTask {
@@ -58,7 +58,7 @@ impl WatchTask {
                 }
                 Ok((_, next)) if next == token => return Err(InvalidData::Endless.into()),
                 Ok((_, next)) => token = next,
-                // The page was too large. The next one is smaller.
+                // The page was too large. The next request is for a smaller page.
                 Err(failure) if self.page < limit && failure == InvalidData::TooLarge.into() => {}
                 Err(failure) => return Err(failure),
             }
@@ -130,8 +130,8 @@ async fn read(body: Body) -> Result<Bytes, Failure> {
     }
 }
 
-/// Decodes a page. If an item is not an object, the whole page is an error. If the feed skipped the
-/// item, an object would count as deleted.
+/// Decodes a page. Returns an error if an item is not a JSON object. The feed must not skip such an
+/// item, because its consumer would then regard an object as deleted.
 fn decode(page: &[u8]) -> Result<ListItems<&RawValue>, InvalidData> {
     let list = ListItems::<&RawValue>::read(page);
     let list = list.map_err(|error| InvalidData::Json((&error).into()))?;

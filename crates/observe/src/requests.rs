@@ -13,9 +13,11 @@ const MAX_MESSAGE: usize = 512;
 /// The reason why a request, a watch or a list has failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Failure {
-    /// The kube-apiserver no longer has the changes since the requested resourceVersion, or the
-    /// continue token is too old, or the feed may have missed changes. The feed must read all objects
-    /// again.
+    /// The feed must read all objects again, for one of these reasons:
+    ///
+    /// - The kube-apiserver no longer has the changes since the requested resourceVersion.
+    /// - The continue token is too old.
+    /// - The feed may have missed changes.
     Expired,
     /// Any other failure.
     Lost(GapReason),
@@ -79,7 +81,7 @@ pub(super) fn unreachable(why: impl Into<String>) -> Failure {
 
 /// Returns kube's description of a target.
 pub(super) fn resource(target: &Gvr) -> ApiResource {
-    // A path contains no kind.
+    // The kind stays empty, because the path of a request does not contain it.
     let kind = GroupVersionKind::gvk(&target.group, &target.version, "");
     ApiResource::from_gvk_with_plural(&kind, &target.resource)
 }

@@ -64,7 +64,7 @@ pub(super) fn read(line: &Bytes) -> Result<WatchLine, InvalidData> {
     }
 }
 
-/// Decodes JSON. The error does not quote it.
+/// Decodes JSON. The error contains no part of the JSON.
 pub(super) fn decode<'a, T: Deserialize<'a>>(json: &'a [u8]) -> Result<T, InvalidData> {
     serde_json::from_slice(json).map_err(|error| InvalidData::Json((&error).into()))
 }

@@ -12,8 +12,8 @@
 //! After a list, the version is the resourceVersion of the list. After a watch, it is the
 //! resourceVersion of the last event or bookmark.
 //!
-//! A feed does not use the watcher of the crate kube, because the watcher decodes whole objects, does
-//! not limit their size, and does not report when a watch works again.
+//! A feed does not use the watcher of the crate kube. This watcher decodes whole objects, does not
+//! limit their size, and does not report when a watch works again.
 
 use super::{
     GapReason, Raw,
@@ -38,14 +38,14 @@ use tracing::{debug, info, warn};
 /// missing.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(150);
 
-/// A resumed watch continues from a known version after an interruption. If it sends no line within
-/// this time, the feed counts it as working, and sends `Synced`. If the version is too old, the
-/// kube-apiserver sends an error at once. The feed does not wait for the first line, because a
-/// working watch can be silent for 60 s, until its first bookmark.
+/// After an interruption, a watch continues from the last known version. If the kube-apiserver
+/// sends no line within this time, the watch counts as working, and the feed sends `Synced`. If the
+/// version is too old, the kube-apiserver sends an error at once. The feed does not wait for the
+/// first line, because a working watch can be silent for 60 s, until its first bookmark.
 const RESUMED_AFTER: Duration = Duration::from_secs(1);
 
-/// If a feed that is up to date must wait longer than this time, it sends its consumer the report
-/// of an interruption, and continues to wait. It may wait for an answer, for the permit for large
+/// If a feed that is up to date waits longer than this time, it reports an interruption to its
+/// consumer, and continues to wait. The feed can wait for an answer, for the permit for large
 /// objects, or for the next attempt.
 const INTERRUPTION_REPORT_DELAY: Duration = Duration::from_secs(2);
 
@@ -143,8 +143,8 @@ impl WatchTask {
         }
     }
 
-    /// Waits for the result of `work`. If a feed that is up to date waits for too long, reports an
-    /// interruption with the reason `why`.
+    /// Waits for the result of `work`. If the feed is up to date and the wait takes longer than
+    /// [`INTERRUPTION_REPORT_DELAY`], reports an interruption with the reason `why`.
     pub(super) async fn wait_for<T>(&mut self, work: impl Future<Output = T>, why: &str) -> T {
         let mut work = pin!(work);
         if self.is_synced {
@@ -225,8 +225,8 @@ impl WatchTask {
         self.send(Raw::Lost(why)).await;
     }
 
-    /// Sends an event to the consumer, and waits until the consumer has taken it. Sending fails only if
-    /// the consumer of the feed has stopped, and this future is then dropped, too.
+    /// Sends an event to the consumer, and waits until the consumer has taken it. An error is
+    /// ignored: it means that the consumer has dropped the feed, and with it this future.
     pub(super) async fn send(&mut self, raw: Raw) {
         let _ = self.out.send(raw).await;
     }

@@ -1,4 +1,5 @@
-//! Tests the limit of large objects in memory, which all feeds of a cluster share. Also tests that a slow or dropped consumer of a feed limits the work of the feed.
+//! Tests the limit of large objects in memory, which all feeds of a cluster share. Also tests that
+//! a feed stops working while its consumer does not read, and when its consumer drops the feed.
 
 use super::*;
 use futures::stream::select_all;

@@ -47,7 +47,8 @@ async fn a_list_that_cannot_be_completed_begins_again() {
     let script = vec![page(&["a1"], "same"); 3];
     check(script, "reset / +a1 / +a1 / lost: invalid data", &[]).await;
 
-    // A large page may not arrive in time. A broken connection says nothing about the size.
+    // If a page does not arrive in time, it may be too large, so the next page is smaller. If the
+    // connection breaks, the next page has the same size.
     let begun = &[r#"{"items":["#];
     for (first, query) in [(open(begun), "limit=20"), (breaks(begun), "all")] {
         let script = vec![first, page(&["b2"], ""), open(&[])];
@@ -102,7 +103,7 @@ async fn a_watch_continues_from_the_last_event_or_bookmark() {
     let script = vec![list(), breaks(&[]), open(&[]), page(&[], "")];
     let events = format!("{lost} / reset / synced");
     check(script, &events, &["all", "5", "5", "all"]).await;
-    // A watch that does not open is a gap before it fails.
+    // If a watch does not open, the feed reports a gap before the request fails.
     let script = vec![list(), answer(End::Hangs, &[]), open(&[])];
     let events = "reset / +a3 / synced / lost: unreachable: no answer yet / lost: unreachable: no answer within / synced";
     check(script, events, &["all", "5", "5"]).await;
@@ -138,7 +139,7 @@ async fn a_page_that_is_too_large_is_requested_in_smaller_pages() {
     let script = vec![page(&["a1"], "next"), huge(), page(&["b2"], ""), open(&[])];
     let queries = ["all", "limit=100&continue=next", "limit=20&continue=next"];
     check(script, "reset / +a1 / +b2 / synced", &queries).await;
-    // A page with one object that is too large is a gap.
+    // If a page with only one object is too large, the feed reports a gap.
     let script = vec![huge(), huge(), huge(), huge()];
     let queries = ["all", "limit=20", "limit=4", "limit=1"];
     check(script, "lost: invalid data", &queries).await;
