@@ -1,6 +1,6 @@
-//! Code that the server and the kubectl plugin share. It chooses the proxy for a kube-apiserver,
-//! decodes lists, resolves kinds to resources, finds their short names, reads manifests and
-//! recorded watches, formats errors, and finds the API group that a user probably meant.
+//! Code that the server and the kubectl plugin share. It chooses the proxy for a connection, finds
+//! the resources and short names of kinds, decodes lists, reads manifests and recorded watches, and
+//! formats errors. It also finds the API group that a user probably meant.
 
 pub mod error_text;
 pub mod list;

@@ -21,9 +21,10 @@ const MAP_MEMORY: usize = 640;
 /// Estimated memory of any other value or of a key, in bytes, without the text of a string.
 const VALUE_MEMORY: usize = 48;
 
-/// Largest memory of a YAML node, in bytes. The most expensive document consists of maps with one
-/// key: each has the nodes of a map, a key and a value. A node that an alias repeats counts each
-/// time, so aliases cannot expand a small file into a huge document.
+/// Largest average memory of the nodes of a YAML document, in bytes. The average is largest if all
+/// maps have one key. Each of these maps consists of three nodes: the map, the key and the value. A
+/// node that an alias repeats counts each time, so aliases cannot expand a small file into a huge
+/// document.
 const YAML_NODE_MEMORY: usize = (MAP_MEMORY + 2 * VALUE_MEMORY) / 3;
 
 /// Maximum depth of a YAML document. A file with a deeper document is refused. serde_json has the
@@ -63,9 +64,8 @@ impl Object {
 /// It is an object of the cluster, so it is not skipped.
 const KUSTOMIZE_GROUP: &str = "kustomize.config.k8s.io/";
 
-/// Reads the objects in the text of a file. The error contains the line of a syntax error, or the
-/// number of the document with an invalid object. The line is missing if the YAML parser does not
-/// report it.
+/// Reads the objects in the text of a file. The error contains the line of a syntax error (if the
+/// parser reports the line), or the number of the document with an invalid object.
 ///
 /// Skips kustomizations. They are instructions for `kubectl apply -k`, and not objects.
 pub fn read(text: &str) -> Result<Vec<Object>, String> {
@@ -96,8 +96,9 @@ impl Default for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Takes the memory of the values in JSON text from the budget. Returns an error if it is not
-    /// enough. The text is only scanned, so that the check comes before the memory is used.
+    /// Takes the memory of the values in JSON text from the budget. Returns an error if the budget
+    /// is not enough. This method only scans the text. So the check happens before the caller
+    /// decodes the text and uses the memory.
     pub fn take_json(&mut self, text: &str) -> Result<(), String> {
         let needed = json_memory(text);
         self.left = self.left.checked_sub(needed).ok_or_else(too_much_memory)?;
@@ -126,10 +127,10 @@ fn json_memory(text: &str) -> usize {
 /// Splits text that is JSON or YAML into documents. The documents need not be Kubernetes objects.
 /// Several texts can share a budget.
 ///
-/// A text that begins with `{` or `[` is first parsed as JSON, for two reasons: the JSON parser is much
-/// faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If the
-/// text is not JSON, it is parsed as YAML. If the text is neither, the error is that of the parser
-/// that read more lines.
+/// If a text begins with `{` or `[`, the function first parses the text as JSON. The JSON parser is
+/// much faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If
+/// the text is not JSON, the function parses it as YAML. If both parsers fail, the result is the
+/// error of the parser that read more lines.
 pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
     let mut json_error = None;
     if text.trim_start().starts_with(['{', '[']) {
@@ -154,7 +155,9 @@ pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, St
     Ok(documents)
 }
 
-/// Parses YAML. An error has its line, or 0 if the parser does not report it.
+/// Parses YAML. An error contains the line of the fault, or 0 if the parser does not report the
+/// line. If the document has too many nodes, the line is `u64::MAX`, so that this error is always
+/// reported.
 fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, String)> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {

@@ -22,7 +22,7 @@ use ifo_api::Gvr;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Returns group and version of an `apiVersion`. The group is empty for the core group.
+/// Returns the group and the version of an `apiVersion`. For the core group, the group is empty.
 pub fn group_and_version(api_version: &str) -> (&str, &str) {
     api_version.split_once('/').unwrap_or(("", api_version))
 }

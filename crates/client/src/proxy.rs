@@ -1,8 +1,9 @@
 //! Chooses the proxy for the connection to a kube-apiserver, as client-go does. The `proxy-url` in the
 //! kubeconfig overrides the environment variables.
 //!
-//! hyper-util interprets `NO_PROXY`. In contrast to client-go, it ignores entries with a port. kube does
-//! not interpret it here, because kube compares `NO_PROXY` with the address of the proxy.
+//! The library hyper-util interprets `NO_PROXY`. In contrast to client-go, hyper-util ignores
+//! entries with a port. The library kube cannot be used for this, because it compares `NO_PROXY`
+//! with the address of the proxy instead of the address of the server.
 
 use http::Uri;
 use hyper_util::client::proxy::matcher::Matcher;

@@ -54,9 +54,9 @@ struct RecordedLine {
 /// with the time could overflow. So [`read`] returns an error in place of such an event.
 const MAX_SECONDS: f64 = 3e9;
 
-/// Returns the events in `text`, sorted by time, and an error for each part of `text` that is not a
-/// valid event. The events must be sorted, because `text` can consist of several recordings. If an
-/// event does not name its resource, `kinds` finds the resource.
+/// Returns the events in `text`, and an error for each part of `text` that is not a valid event.
+/// The function sorts the events by time, because `text` can consist of several recordings. If an
+/// event does not name its resource, the function finds the resource in `kinds`.
 pub fn read(text: &str, kinds: &KnownKinds) -> (Vec<RecordedEvent>, Vec<String>) {
     let mut events: Vec<RecordedEvent> = Vec::new();
     let mut faults = Vec::new();
@@ -101,8 +101,8 @@ fn values(text: &str) -> Vec<Result<Value, String>> {
             let Some(value) = stream.next() else { break };
             begins = end;
             broken = value.is_err();
-            // The error text contains a line number. It counts from the beginning of `rest`, not
-            // from the beginning of the whole text.
+            // The error text contains a line number. This number counts from the beginning of
+            // `rest`, not from the beginning of the whole text.
             values.push(value.map_err(|error| error.to_string()));
         }
         // The white space before the invalid value can end with a line break. With this line break,

@@ -53,7 +53,8 @@ impl ServedResource {
         all.map(|name| name.to_ascii_lowercase())
     }
 
-    /// Returns true if the user can mean this resource with `name`.
+    /// Returns true if `name` is one of the names of this resource. If `name` contains a group or a
+    /// version, it must be that of the resource.
     pub fn has_name(&self, name: &KindName) -> bool {
         let named = self.names().any(|own| own == name.name());
         named && name.allows(&self.api.group, &self.api.version)

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The plural and the short name of each kind.
 ///
-/// A short name counts only if kubectl finds exactly this resource with it. For example, OLM and
-/// Kubernetes have resources with the short name `ip`: install plans and IP addresses. So neither of
-/// them is shortened. A kind of one word, such as `Node`, is not shortened either.
+/// A short name is used only if no other resource has the same name. For example, `ip` is the short
+/// name of two resources: of install plans in OLM, and of IP addresses in Kubernetes. So neither of
+/// these kinds has a short name here. A kind of one word, such as `Node`, does not have one either.
 #[derive(Debug, Default)]
 pub struct ShortNames {
     /// For each kind, the resources with this kind by API group.
@@ -159,7 +159,7 @@ mod tests {
                 "VirtualMachineImage",
                 "VirtualMachineImage",
             ),
-            // Its first short name is the plural of another resource.
+            // The first short name of this kind is the plural of another resource.
             ("kubevirt.io/v1", "VirtualMachineImport", "vmimport"),
             (
                 "operators.coreos.com/v1alpha1",

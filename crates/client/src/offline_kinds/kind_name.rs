@@ -11,7 +11,7 @@ use ifo_api::Gvr;
 pub struct KindName(String);
 
 impl KindName {
-    /// Returns None if the text is empty or begins with a dot.
+    /// Parses a name. Returns None if the text is empty or begins with a dot.
     pub fn new(text: &str) -> Option<Self> {
         let is_name = !text.is_empty() && !text.starts_with('.');
         is_name.then(|| Self(text.to_ascii_lowercase()))
@@ -37,8 +37,8 @@ impl KindName {
     }
 
     /// Returns true if this is a name of `kind`: the kind itself, its plural or a widely used short
-    /// name. If the name contains a group or version, `api_version` must have the
-    /// same.
+    /// name. If the name contains a group or a version, `api_version` must contain the same group
+    /// or version.
     pub fn is_kind(&self, kind: &str, api_version: &str) -> bool {
         let (group, version) = group_and_version(api_version);
         let named = is_kind_or_plural(self.name(), kind)
@@ -47,8 +47,8 @@ impl KindName {
     }
 
     /// Returns true if this is a name of `resource`: its plural, a kind with this plural, or a
-    /// widely used short name. If the name contains a group or version, `resource` must have the
-    /// same.
+    /// widely used short name. If the name contains a group or a version, `resource` must have the
+    /// same group or version.
     pub fn is_resource(&self, resource: &Gvr) -> bool {
         let named = is_kind_or_plural(&resource.resource, self.name())
             || is_short_name(self.name(), &resource.group, &resource.resource);

@@ -1,7 +1,8 @@
-//! Short names and scopes of widely used kinds, from the table `well_known.txt`. It is used for kinds
-//! that discovery does not contain:
+//! Short names and scopes of widely used kinds, from the table `well_known.txt`. Two programs use
+//! the table for kinds that discovery does not contain:
 //!
-//! - The demo of `ifo-apiserver` reads objects from a folder, and has no CRD of their kinds.
+//! - The demo of `ifo-apiserver` reads objects from a folder, which may lack the CRDs of their
+//!   kinds.
 //! - The plugin `kubectl-ifo` reads short names from aggregated discovery, which a kube-apiserver
 //!   before 1.26 does not have.
 
@@ -40,7 +41,7 @@ pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
     Some(row.scope == "Namespaced")
 }
 
-/// Returns the short names of the resource `plural` in `group`.
+/// Returns the short names of `resource` in `group`. `resource` is a plural, such as `deployments`.
 pub fn short_names(group: &str, resource: &str) -> Vec<&'static str> {
     let rows = ALL.iter().filter(|row| row.group == group);
     let rows = rows.filter(|row| row.short_name != "-" && plural(row.kind) == resource);
