@@ -1,6 +1,6 @@
 //! Types and texts that state whether a list of operations is complete, or why operations may be
-//! missing from it. The server sends an [`Incomplete`] in two headers: as a sentence for people in
-//! `Warning` (RFC 7234, section 5.5), and as JSON for the plugin in [`INCOMPLETE_HEADER`].
+//! missing from it. The server sends an [`Incomplete`] in two headers. `Warning` (RFC 7234, section
+//! 5.5) contains a sentence for people. [`INCOMPLETE_HEADER`] contains JSON for the plugin.
 
 use crate::metadata::{Metadata, api_version};
 use crate::{Collection, Key, Text};
@@ -12,23 +12,26 @@ use std::collections::BTreeSet;
 pub const MAX_NAMED: usize = 10;
 
 /// Name of the header that marks a list or watch of operations as complete. An answer with neither
-/// this header nor [`INCOMPLETE_HEADER`] does not state whether it is complete. It comes from another
-/// server, or it is about other resources, such as records or activities.
+/// this header nor [`INCOMPLETE_HEADER`] does not state whether it is complete. Such an answer
+/// comes from another server, or is about another resource, such as records or activities.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
 /// Name of the header with the [`Incomplete`] of a list or watch of operations, as JSON.
 pub const INCOMPLETE_HEADER: &str = "ifo-incomplete";
 
-/// Name of the header of a request that names rule sets, separated by commas. In the answer, the
-/// server treats these rule sets as if they missed no operations. They are the rule sets that the user
-/// ignores, and those that cannot detect the selected operations. A warning names at most [`MAX_NAMED`]
-/// rule sets. So without this header, a client cannot tell whether all broken rule sets are such rule
-/// sets.
+/// Name of a request header with the names of rule sets, separated by commas. The server answers as
+/// if these rule sets missed no operations.
+///
+/// The plugin names the rule sets that the user ignores, and those that cannot detect the selected
+/// operations. The plugin cannot leave out these rule sets itself, because an answer names at most
+/// [`MAX_NAMED`] broken rule sets. The plugin would not know whether others are broken.
 pub const IGNORED_HEADER: &str = "ifo-ignored-rule-sets";
 
-/// Name of the header of a request with a label selector. The answer then says nothing about rule
-/// sets whose operations the selector cannot match. The plugin lists more operations than the user
-/// asks for, because labels ignore no case. So it sends the user's components and operations in this
+/// Name of a request header with a label selector. The server answers as if rule sets whose
+/// operations the selector cannot match missed no operations.
+///
+/// The flags of the plugin ignore case, but label selectors do not. So the plugin lists more
+/// operations than the user asks for, and selects the components and operations of the user in this
 /// header.
 pub const SELECTOR_HEADER: &str = "ifo-completeness-selector";
 
@@ -55,7 +58,8 @@ pub struct Gap {
     pub rule_set: Text,
     /// Reason in a few words, such as `does not compile`, in the format of [`Named::reason`].
     pub reason: String,
-    /// True if the reason is that the target is being read, which ends soon.
+    /// True if the rule set is being compiled, or if its target is being listed. These reasons
+    /// usually end soon.
     #[serde(default)]
     pub is_being_read: bool,
     /// Component that the rule set belongs to, such as `kubevirt`. Empty if it is unknown.
@@ -71,8 +75,9 @@ pub struct Gap {
 }
 
 impl Gap {
-    /// Returns true if operations on these objects may be missing: on the objects in `namespace`
-    /// (None stands for all namespaces), and on cluster-scoped objects if `cluster_scoped` is true.
+    /// Returns true if operations on objects in `namespace` may be missing. None stands for all
+    /// namespaces. If `cluster_scoped` is true, also returns true if operations on cluster-scoped
+    /// objects may be missing.
     pub fn affects(&self, namespace: Option<&str>, cluster_scoped: bool) -> bool {
         let in_namespace = match (&self.namespaces, namespace) {
             (Some(own), Some(namespace)) => own.contains(namespace),
@@ -83,8 +88,8 @@ impl Gap {
     }
 }
 
-/// The object of the index that contains the [`Gaps`]. Followers copy it from the leader. It is not
-/// served to other clients.
+/// The object of the index that contains the [`Gaps`]. Followers copy this object from the leader.
+/// The leader does not serve it to other clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GapsObject {
@@ -121,7 +126,8 @@ impl GapsObject {
     }
 }
 
-/// The reason why operations may be missing from a list. Its text is that of the `Warning` header.
+/// The reason why operations may be missing from a list. The `Display` text of a reason is the text
+/// of the `Warning` header.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 pub enum Incomplete {
@@ -139,16 +145,17 @@ pub enum Incomplete {
          or over"
     )]
     NotCurrent,
-    /// The list shows the operations at an older resourceVersion. At that time, a rule set may not
-    /// have worked that works now. An example is the second page of a list. The plugin also uses this
-    /// reason for an answer without a header about its completeness.
+    /// The list shows the operations at an older resourceVersion, for example as the second page of
+    /// a list. The server no longer knows whether all rule sets worked at that resourceVersion. The
+    /// plugin also uses this reason for an answer without a header about its completeness.
     #[error(
         "it is not known whether all rule sets worked at the resourceVersion of this list, \
          operations may be missing"
     )]
     NotKnown,
-    /// The server can hide operations of the list from the user (`--visibility=subject`), and knows no
-    /// other reason. The answer has no `Warning` then, because the list has all that the user may see.
+    /// The server may have hidden operations from the user (`--visibility=subject`), and there is
+    /// no other reason. The answer has no `Warning`, because the list contains all operations that
+    /// the user may see.
     #[error("operations on objects that you may not get are hidden")]
     Filtered,
     /// The list comes from a file that does not state whether the list was complete. Only the

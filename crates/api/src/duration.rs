@@ -15,9 +15,8 @@ pub fn parse(text: &str) -> Option<Duration> {
     duration.ok()?.try_into().ok()
 }
 
-/// Formats a duration with at most two units. The units are coarser for longer durations, for
-/// example `5m28s`, `3h3m` and `47h`. The result is the same as in kubectl
-/// (`duration.HumanDuration` in apimachinery).
+/// Formats a duration with at most two units, as kubectl does (`duration.HumanDuration` in
+/// apimachinery). Longer durations have coarser units. Examples are `5m28s`, `3h3m` and `47h`.
 pub fn human(seconds: i64) -> String {
     const MINUTE: i64 = 60;
     const HOUR: i64 = 60 * MINUTE;

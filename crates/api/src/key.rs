@@ -1,19 +1,21 @@
-//! The key of an object: its namespace and name.
+//! The key of an object in the index: its collection, its namespace and its name.
 
 use crate::Text;
 use std::fmt;
 
-/// The namespace and name of an object.
+/// The key of an object in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
-    /// Namespace. Empty for a cluster-scoped object.
+    /// The namespace of the object, after the prefix of its [`Collection`]. For a cluster-scoped
+    /// object, this is only the prefix.
     pub namespace: Text,
     /// Name of the object.
     pub name: Text,
 }
 
 impl Key {
-    /// Creates a key. `namespace` is empty for a cluster-scoped object.
+    /// Creates a key. `namespace` must have the prefix of the object's [`Collection`]. Operations
+    /// have no prefix. [`Collection::key`] adds the prefix.
     pub fn new(namespace: impl Into<Text>, name: impl Into<Text>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -39,13 +41,14 @@ impl Key {
     }
 }
 
-/// A sort of objects in the index. All sorts are in one index, so that they have common versions.
-/// So that their keys differ, the namespace in a key has a prefix, for example `records/team-a`. No
-/// namespace of Kubernetes contains a slash.
+/// The type of an object in the index. Objects of all types are in one index, so that one
+/// resourceVersion describes the state of all of them.
+///
+/// The namespace in a key has a prefix that depends on the type, for example `records/team-a`. So
+/// objects of different types never have the same key. No namespace of Kubernetes contains a slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Collection {
-    /// Operations. In the demo, the rule sets are also in this collection, but in an index of their
-    /// own.
+    /// Operations.
     Operations,
     /// Records of completed operations.
     Records,

@@ -22,8 +22,8 @@ pub const SERVER_SUFFIXES: [&str; 13] = [
     "subject-uid",
 ];
 
-/// The only label keys with [`PREFIX`] that a rule set may set. The list contains them without the
-/// prefix.
+/// Label keys with [`PREFIX`] that a rule set may set, without this prefix. A rule set may not set
+/// other keys with this prefix.
 pub const AUTHOR_SUFFIXES: [&str; 2] = ["correlation-group", "correlation-role"];
 
 /// Maximum length of a label value, in bytes (`validation.LabelValueMaxLength` in apimachinery).
@@ -105,7 +105,7 @@ pub fn to_value(text: &str) -> String {
     value
 }
 
-/// Returns the first hexadecimal digits of the SHA-256 of `bytes`. `digits` is their number.
+/// Returns the first `digits` hexadecimal digits of the SHA-256 of `bytes`.
 pub fn hash(bytes: &[u8], digits: usize) -> String {
     let mut hash = format!("{:x}", Sha256::digest(bytes));
     hash.truncate(digits);

@@ -1,4 +1,4 @@
-//! The types of this project's API groups: `OperationRuleSet`, `InFlightOperation` and
+//! The types of this project's API groups: `OperationRuleSet`, `InFlightOperation`, `Activity` and
 //! `OperationRecord`, with the names, labels and schemas that belong to them. The server, the
 //! plugin and the engine use this crate.
 

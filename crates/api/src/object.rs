@@ -27,7 +27,7 @@ pub enum Object {
     Gaps(Arc<GapsObject>),
 }
 
-/// Evaluates an expression with the object of any variant.
+/// Evaluates an expression in which `$it` is the object of the variant.
 macro_rules! with_object {
     ($self:ident, $it:ident => $result:expr) => {
         match $self {

@@ -18,7 +18,7 @@ pub fn is_unprintable(c: char) -> bool {
     }
 }
 
-/// Replaces each unprintable character by U+FFFD (`�`), and each carriage return by a blank. The
+/// Replaces each unprintable character by U+FFFD (`�`), and each carriage return by a space. The
 /// number of characters stays the same.
 pub fn printable(text: &str) -> Cow<'_, str> {
     // Most texts are ASCII, and comparing bytes is faster than decoding characters.

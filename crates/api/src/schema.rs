@@ -27,7 +27,8 @@ pub fn missing_fields(installed: &CustomResourceDefinition) -> Vec<String> {
     missing
 }
 
-/// Returns the schema of [`VERSION`](crate::VERSION), or None if `crd` does not have it.
+/// Returns the schema of [`VERSION`](crate::VERSION). Returns None if `crd` lacks this version, or
+/// if the version has no schema.
 fn schema_of(crd: &CustomResourceDefinition) -> Option<Value> {
     let mut versions = crd.spec.versions.iter();
     let version = versions.find(|version| version.name == crate::VERSION)?;
@@ -35,7 +36,7 @@ fn schema_of(crd: &CustomResourceDefinition) -> Option<Value> {
 }
 
 /// Adds to `missing` the paths of the properties that `own` has and `installed` does not have.
-/// `path` is the path at which both schemas are, such as `spec.rules[]`.
+/// `path` is the path of the field that both schemas describe, such as `spec.rules[]`.
 fn compare(own: &Value, installed: &Value, path: &str, missing: &mut Vec<String>) {
     if installed.is_null() || installed["x-kubernetes-preserve-unknown-fields"] == true {
         return;
