@@ -22,7 +22,8 @@
 //! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. One
 //!   replica creates the Lease. A replica that has led, or has completely copied a leader's index,
 //!   waits for one lease duration after it noticed that there is no Lease. Every other replica also
-//!   waits for the additional time. A leader creates a deleted Lease again with its next renewal.
+//!   waits for the additional time. After a time without answers of the kube-apiserver, the wait
+//!   begins again. A leader creates a deleted Lease again with its next renewal.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the
@@ -177,7 +178,7 @@ impl Election {
         let begun = clock::boot();
         let conflicts = std::mem::take(&mut self.conflicts);
         // The leader knows the Lease from its last write, so it reads the Lease only after a
-        // conflict. A conflict means that another client has changed the Lease.
+        // conflict. Then another client has changed the Lease, or the answer to a write was lost.
         if self.leading.is_none() || conflicts > 0 {
             let read = self.read().await;
             read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;

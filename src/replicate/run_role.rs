@@ -133,7 +133,7 @@ impl<P: Pipeline> ReplicaTask<P> {
         last.send_replace(Some(self.writer.head()));
         let mut role = status.role().subscribe();
         // Until the Lease is released, the role is `Leading` or, after a failed write,
-        // `Vacant(None)`.
+        // `Vacant(None)`. If the Lease was deleted, the role also stays `Vacant(None)`.
         let released = role.wait_for(|role| {
             matches!(
                 role,

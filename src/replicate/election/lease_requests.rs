@@ -40,6 +40,10 @@ const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 /// ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
+/// The longest time between two reads, in retry periods, after which a missing Lease counts as missing
+/// also between the reads. Usually, a replica reads the Lease once per retry period.
+const MAX_READ_GAP_PERIODS: u32 = 3;
+
 /// The Lease as this process last read or wrote it. If there is no Lease, all fields of `lease` and
 /// `record` are empty.
 pub(super) struct SeenLease {
@@ -48,6 +52,8 @@ pub(super) struct SeenLease {
     /// The time at which this process first saw the Lease with this record. Before the first read,
     /// this time is [`BootTime::MAX`], so that no replica acquires the Lease without a read.
     pub(super) since: BootTime,
+    /// The time of the last answer with the Lease.
+    answered: BootTime,
     /// True if the Lease had expired when it was last read. A Lease expires if its record does not
     /// change for one lease duration.
     pub(super) has_expired: bool,
@@ -60,6 +66,7 @@ impl SeenLease {
             lease: Lease::default(),
             record: LeaseRecord::default(),
             since: BootTime::MAX,
+            answered: BootTime::MAX,
             has_expired: false,
         }
     }
@@ -191,7 +198,12 @@ impl Election {
     fn record_lease(&mut self, lease: Lease) {
         let record = LeaseRecord::read(&lease);
         let now = clock::boot();
-        let is_same = self.seen.record == record;
+        // A missing Lease has no resourceVersion. So after a gap between two reads, it is unknown
+        // whether another replica created the Lease in the meantime. That replica may still lead.
+        let gap = now.since(self.seen.answered);
+        let is_known = lease.metadata.resource_version.is_some()
+            || gap < MAX_READ_GAP_PERIODS * self.inputs.timing.retry_period;
+        let is_same = is_known && self.seen.record == record;
         let since = if is_same {
             self.seen.since.min(now)
         } else {
@@ -202,6 +214,7 @@ impl Election {
             lease,
             record,
             since,
+            answered: now,
             has_expired,
         };
     }
