@@ -156,7 +156,7 @@ pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, St
 }
 
 /// Parses YAML. An error contains the line of the fault, or 0 if the parser does not report the
-/// line. If the document has too many nodes, the line is `u64::MAX`, so that this error is always
+/// line. If the document has too many nodes, the line is the largest 64-bit number, so that this error is always
 /// reported.
 fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, String)> {
     let options = serde_saphyr::options! {
