@@ -52,7 +52,7 @@ pub struct Period {
 
 impl Period {
     /// Returns true if the period has ended. Then its decisions have expired.
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         Instant::now() >= self.end
     }
 }
