@@ -266,7 +266,8 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// A request whose answer has not been sent. The request counts as in flight until this value is
 /// dropped. The listener adds it to each request as an extension, and the middleware keeps it until
-/// the answer has been sent.
+/// the answer has been sent. The middleware does not see the refusals of the listener and the
+/// requests for public routes, so these stop counting before their answer is written.
 pub struct RequestInFlight(Arc<ClientConnection>);
 
 impl RequestInFlight {
