@@ -137,9 +137,12 @@ impl<M: Model> Writer<M> {
         });
         let map = new.collect();
         let mut current = self.shared.objects_mut();
+        let mut ring = Ring::new(self.bounds, at);
+        // The trim timer of the old ring goes on, and trims the new ring.
+        ring.has_trim_timer = current.ring.has_trim_timer;
         let new = Objects {
             map,
-            ring: Ring::new(self.bounds, at),
+            ring,
             replacements: current.replacements + 1,
         };
         let old = std::mem::replace(&mut *current, new);

@@ -146,6 +146,24 @@ async fn young_changes_expire_without_a_further_commit() {
     assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_replacement_of_all_objects_keeps_the_one_trim_timer() {
+    let timers = || {
+        let runtime = tokio::runtime::Handle::current();
+        runtime.metrics().num_alive_tasks()
+    };
+    let (mut writer, reader) = store(SERVER_BOUNDS);
+    end_all(&mut writer);
+    assert_eq!(timers(), 1);
+    let head = writer.head();
+    writer.replace(head, []);
+    end_all(&mut writer);
+    assert_eq!(timers(), 1);
+    tokio::time::sleep(2 * Bounds::MIN_AGE).await;
+    assert!(reader.ring_bytes() <= SERVER_BOUNDS.bytes);
+    assert_eq!(timers(), 0);
+}
+
 #[test]
 fn young_changes_are_limited_as_well() {
     let one = replaced_weight();
