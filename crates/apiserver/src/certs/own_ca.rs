@@ -98,11 +98,22 @@ impl Authority {
         if key.subject_public_key_info() != parsed.public_key().raw {
             return Err("the key does not belong to the certificate".into());
         }
-        let issuer = Arc::new(Issuer::from_ca_cert_der(&certificate, key)?);
-        Ok(Self {
-            certificate,
-            issuer,
-        })
+        let authority = Self {
+            certificate: certificate.clone(),
+            issuer: Arc::new(Issuer::from_ca_cert_der(&certificate, key)?),
+        };
+        // Clients compare the bytes of the two names. rcgen does not keep the bytes of the name of
+        // the CA, and its names have each attribute at most once.
+        let trial = authority.issue(&["localhost".to_owned()])?;
+        let trial = CertificateDer::from_pem_slice(&trial.chain)?;
+        if parse(&trial)?.issuer().as_raw() != parsed.subject().as_raw() {
+            return Err(
+                "the name of the CA cannot be used: an attribute occurs twice, or the name has an \
+                 unusual encoding"
+                    .into(),
+            );
+        }
+        Ok(authority)
     }
 
     /// Returns true if the CA expires in less than two years, so that a new CA is needed.

@@ -15,6 +15,32 @@ use x509_parser::prelude::{ParsedExtension, X509Certificate};
 
 const YEAR: i64 = 365 * 86_400;
 
+/// The name of this CA is `DC=com, DC=corp, CN=ca`. OpenSSL created it with these arguments:
+/// `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /DC=com/DC=corp/CN=ca -days 36500`
+const CA_WITH_A_REPEATED_ATTRIBUTE: &[u8] = b"\
+-----BEGIN CERTIFICATE-----
+MIIByDCCAW2gAwIBAgIUGB5HJthiVIhV468Nrzt6UXyf1zgwCgYIKoZIzj0EAwIw
+ODETMBEGCgmSJomT8ixkARkWA2NvbTEUMBIGCgmSJomT8ixkARkWBGNvcnAxCzAJ
+BgNVBAMMAmNhMCAXDTI2MTEzMDA4NTIwOFoYDzIxMjYxMTA2MDg1MjA4WjA4MRMw
+EQYKCZImiZPyLGQBGRYDY29tMRQwEgYKCZImiZPyLGQBGRYEY29ycDELMAkGA1UE
+AwwCY2EwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNCAASpl/yPgDsRczQ4ck02ijKW
+aOen1J/IAIEZDScx/T3Jyo2auBxK7Gx27nCwYNmC22pOiw1zOZUkT8lrnOWX+QF/
+o1MwUTAdBgNVHQ4EFgQUF0HKlWwy95wJNE4FFGMbMQHg8ZkwHwYDVR0jBBgwFoAU
+F0HKlWwy95wJNE4FFGMbMQHg8ZkwDwYDVR0TAQH/BAUwAwEB/zAKBggqhkjOPQQD
+AgNJADBGAiEA2wfriMl2A4dWOZbWIdDyfx4VKqIVeBNphAEdsIscKBoCIQDnCQ3f
+CavfZnkzqCI2QKkNXRbobX0iBFLypD+BlF7LDQ==
+-----END CERTIFICATE-----
+";
+
+/// The key of the CA. Only these tests use it.
+const KEY_OF_THE_CA: &[u8] = b"\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgaoqzP6C3G57vhWR/
+rmoYJsEj5smA+jdHVqiaTZZ2tmmhRANCAASpl/yPgDsRczQ4ck02ijKWaOen1J/I
+AIEZDScx/T3Jyo2auBxK7Gx27nCwYNmC22pOiw1zOZUkT8lrnOWX+QF/
+-----END PRIVATE KEY-----
+";
+
 fn certificates(pem: &[u8]) -> Vec<CertificateDer<'static>> {
     let all = CertificateDer::pem_slice_iter(pem);
     all.map(Result::unwrap).collect()
@@ -153,6 +179,11 @@ fn a_certificate_that_is_no_ca_is_rejected() {
             "does not belong to a CA",
         ),
         (without_right, signing_key, "does not belong to a CA"),
+        (
+            CA_WITH_A_REPEATED_ATTRIBUTE.to_vec(),
+            KEY_OF_THE_CA.to_vec(),
+            "an attribute occurs twice",
+        ),
     ] {
         let error = Authority::from_pem(&certificate, &key).unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
