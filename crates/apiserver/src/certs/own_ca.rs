@@ -9,6 +9,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use std::sync::Arc;
 use std::time::Duration;
+use x509_parser::prelude::X509Name;
 
 const DAY: i64 = 86_400;
 
@@ -90,13 +91,15 @@ impl Authority {
         if !parsed.is_ca() || usage.is_some_and(|usage| !usage.value.key_cert_sign()) {
             return Err("the certificate does not belong to a CA".into());
         }
-        if parsed.verify_signature(None).is_err() {
-            return Err("the certificate is not signed by its own key".into());
-        }
         let key = KeyPair::from_pem(&String::from_utf8_lossy(key))
             .map_err(|error| format!("the key is not usable: {error}"))?;
         if key.subject_public_key_info() != parsed.public_key().raw {
             return Err("the key does not belong to the certificate".into());
+        }
+        let unusable_name = "the name of the CA cannot be used: an attribute occurs twice, or the \
+                             name has an unusual encoding";
+        if !rcgen_accepts(parsed.subject()) {
+            return Err(unusable_name.into());
         }
         let authority = Self {
             certificate: certificate.clone(),
@@ -107,11 +110,7 @@ impl Authority {
         let trial = authority.issue(&["localhost".to_owned()])?;
         let trial = CertificateDer::from_pem_slice(&trial.chain)?;
         if parse(&trial)?.issuer().as_raw() != parsed.subject().as_raw() {
-            return Err(
-                "the name of the CA cannot be used: an attribute occurs twice, or the name has an \
-                 unusual encoding"
-                    .into(),
-            );
+            return Err(unusable_name.into());
         }
         Ok(authority)
     }
@@ -163,6 +162,16 @@ impl Authority {
             renew_at: start + (end - start) / 3 * 2,
         })
     }
+}
+
+/// Returns false if rcgen would panic on the name: if a part of the name has no attribute, or if the
+/// first number of an object identifier is above 2.
+fn rcgen_accepts(name: &X509Name<'_>) -> bool {
+    name.iter().all(|part| {
+        let first = part.iter().next();
+        let number = first.and_then(|attribute| attribute.attr_type().iter()?.next());
+        number.is_some_and(|number| number <= 2)
+    })
 }
 
 /// Returns the parameters of a certificate for these alternative names. `validity` has its start

@@ -32,8 +32,27 @@ CavfZnkzqCI2QKkNXRbobX0iBFLypD+BlF7LDQ==
 -----END CERTIFICATE-----
 ";
 
-/// The key of the CA. Only these tests use it.
-const KEY_OF_THE_CA: &[u8] = b"\
+/// The name of this CA is `C=DE, DC=corp, O=Example Ltd, OU=Platform, CN=ca`. The attributes have
+/// three types of strings. The certificate has the same key as [`CA_WITH_A_REPEATED_ATTRIBUTE`], and
+/// its signature has the algorithm `ecdsa-with-SHA512`.
+const CA_WITH_FIVE_ATTRIBUTES: &[u8] = b"\
+-----BEGIN CERTIFICATE-----
+MIICCDCCAa+gAwIBAgIUUQPP3Gj3HfVmR/PsiLwXP509apQwCgYIKoZIzj0EAwQw
+WTELMAkGA1UEBhMCREUxFDASBgoJkiaJk/IsZAEZFgRjb3JwMRQwEgYDVQQKDAtF
+eGFtcGxlIEx0ZDERMA8GA1UECwwIUGxhdGZvcm0xCzAJBgNVBAMMAmNhMCAXDTI2
+MTEzMDA4NTIwOFoYDzIxMjYxMTA2MDg1MjA4WjBZMQswCQYDVQQGEwJERTEUMBIG
+CgmSJomT8ixkARkWBGNvcnAxFDASBgNVBAoMC0V4YW1wbGUgTHRkMREwDwYDVQQL
+DAhQbGF0Zm9ybTELMAkGA1UEAwwCY2EwWTATBgcqhkjOPQIBBggqhkjOPQMBBwNC
+AASpl/yPgDsRczQ4ck02ijKWaOen1J/IAIEZDScx/T3Jyo2auBxK7Gx27nCwYNmC
+22pOiw1zOZUkT8lrnOWX+QF/o1MwUTAdBgNVHQ4EFgQUF0HKlWwy95wJNE4FFGMb
+MQHg8ZkwHwYDVR0jBBgwFoAUF0HKlWwy95wJNE4FFGMbMQHg8ZkwDwYDVR0TAQH/
+BAUwAwEB/zAKBggqhkjOPQQDBANHADBEAiBChriQ6F1chepixsyktgS/sBcQXjl4
+WgWHX0i9rmvyVwIgaQoLirxJyjjpZeaNaGIXAkrjfIzYd5m9ERaKLRscGRM=
+-----END CERTIFICATE-----
+";
+
+/// The key of both CAs. Only these tests use it.
+const KEY_OF_BOTH_CAS: &[u8] = b"\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgaoqzP6C3G57vhWR/
 rmoYJsEj5smA+jdHVqiaTZZ2tmmhRANCAASpl/yPgDsRczQ4ck02ijKWaOen1J/I
@@ -181,7 +200,7 @@ fn a_certificate_that_is_no_ca_is_rejected() {
         (without_right, signing_key, "does not belong to a CA"),
         (
             CA_WITH_A_REPEATED_ATTRIBUTE.to_vec(),
-            KEY_OF_THE_CA.to_vec(),
+            KEY_OF_BOTH_CAS.to_vec(),
             "an attribute occurs twice",
         ),
     ] {
@@ -191,9 +210,23 @@ fn a_certificate_that_is_no_ca_is_rejected() {
 }
 
 #[test]
+fn a_ca_of_another_tool_is_used() {
+    let between = testing::ca("ca").intermediate("between");
+    for (certificate, key) in [
+        (CA_WITH_FIVE_ATTRIBUTES.to_vec(), KEY_OF_BOTH_CAS.to_vec()),
+        (between.pem().into_bytes(), between.key_pem()),
+    ] {
+        let authority = Authority::from_pem(&certificate, &key).unwrap();
+        let leaf = der(&authority.issue(&["a".to_owned()]).unwrap().chain);
+        assert!(accepts(&authority.bundle(), &leaf, "a"));
+    }
+}
+
+#[test]
 fn a_damaged_ca_is_an_error_without_a_panic() {
     let ca = testing::ca("ca");
     let der = ca.der();
+    let mut usable = 0;
     for at in 0..der.len() {
         for mask in [0x01, 0x20, 0x80, 0xff] {
             let mut damaged = der.to_vec();
@@ -201,9 +234,12 @@ fn a_damaged_ca_is_an_error_without_a_panic() {
             let pem = pem::encode(&pem::Pem::new("CERTIFICATE", damaged));
             if let Ok(damaged) = Authority::from_pem(pem.as_bytes(), &ca.key_pem()) {
                 damaged.issue(&["a".to_owned()]).unwrap();
+                usable += 1;
             }
         }
     }
+    // For example, damage of the serial number, of the validity or of the signature has no effect.
+    assert!(usable > der.len(), "{usable}");
     for at in 0..ca.key_der().len() {
         let mut damaged = ca.key_der().to_vec();
         damaged[at] ^= 0xff;
