@@ -45,12 +45,9 @@ impl CaSecret {
         }
     }
 
-    /// Returns the CA in the Secret. Also writes the Secret, if necessary:
-    ///
-    /// - If the Secret has no data, stores and returns a new CA.
-    /// - If the CA is near its expiry ([`Authority::is_near_end`]), stores and returns a new CA. If
-    ///   the new CA cannot be stored, returns the old CA until it expires.
-    /// - If another replica writes the Secret at the same time, returns the CA of that replica.
+    /// Returns the CA in the Secret, also if it is near its expiry. If the Secret has no CA, or an
+    /// expired CA, stores and returns a new CA. If another replica writes the Secret at the same
+    /// time, returns the CA of that replica.
     ///
     /// # Errors
     ///
@@ -61,7 +58,22 @@ impl CaSecret {
     /// - Other clients have changed the Secret during each of five attempts.
     /// - The kube-apiserver does not answer in time.
     pub async fn load_authority(&self) -> Result<Authority, CertsError> {
-        let loaded = tokio::time::timeout(CHECK_TIMEOUT, self.load_or_store()).await;
+        self.load_within_time(|found| !found.has_expired()).await
+    }
+
+    /// Like [`Self::load_authority`], but also replaces a CA that is near its expiry
+    /// ([`Authority::is_near_end`]). If the new CA cannot be stored, returns the old CA until it
+    /// expires.
+    pub async fn load_or_replace_authority(&self) -> Result<Authority, CertsError> {
+        self.load_within_time(|found| !found.is_near_end()).await
+    }
+
+    async fn load_within_time(
+        &self,
+        is_usable: impl Fn(&Authority) -> bool,
+    ) -> Result<Authority, CertsError> {
+        let loaded = self.load_or_store(is_usable);
+        let loaded = tokio::time::timeout(CHECK_TIMEOUT, loaded).await;
         let late = |_| {
             let seconds = CHECK_TIMEOUT.as_secs();
             Err(format!("no answer within {seconds} s"))
@@ -72,7 +84,11 @@ impl CaSecret {
         })
     }
 
-    async fn load_or_store(&self) -> Result<Authority, String> {
+    /// Returns the CA in the Secret if it `is_usable`. Otherwise stores and returns a new CA.
+    async fn load_or_store(
+        &self,
+        is_usable: impl Fn(&Authority) -> bool,
+    ) -> Result<Authority, String> {
         for _ in 0..MAX_ATTEMPTS {
             let found = self.api.get_opt(&self.name).await;
             let found = found.map_err(|error| format!("cannot be read: {error}"))?;
@@ -83,7 +99,7 @@ impl CaSecret {
                      remove its `data`, and the server stores a new CA"
                 )
             })?;
-            if let Some(authority) = stored.as_ref().filter(|it| !it.is_near_end()) {
+            if let Some(authority) = stored.as_ref().filter(|it| is_usable(it)) {
                 return Ok(authority.clone());
             }
             let next = Authority::create().map_err(|error| error.to_string())?;

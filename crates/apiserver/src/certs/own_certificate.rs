@@ -5,16 +5,24 @@ use super::{Authority, CaSecret, CertsError, IssuedCertificate, ServingCertifica
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 /// Interval at which [`OwnCertificate::keep_renewed`] reads the Secret of the CA and checks the age
 /// of the certificate. Each check is one small request to the kube-apiserver.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Delay between two steps, when the server changes to a new CA from the Secret. Before the delay,
-/// the server adds the new CA to the bundle. During the delay, the bundle reaches the `APIService`
-/// and every kube-apiserver. After the delay, the server presents a certificate of the new CA. At
-/// the next check, the server removes the old CA from the bundle.
+/// Delay when the server changes to a new CA from the Secret. Before the delay, the server adds the
+/// new CA to the bundle. During the delay, the bundle reaches the `APIService` and every
+/// kube-apiserver. After the delay, the server presents a certificate of the new CA.
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
+
+/// After the handover, the old CA stays in the bundle for this time, because another replica can
+/// still present a certificate of the old CA. That replica reads the new CA up to one
+/// [`CHECK_INTERVAL`] later, and each failed read delays it by the interval and [`CHECK_TIMEOUT`].
+/// Five minutes are enough for two failed reads.
+///
+/// [`CHECK_TIMEOUT`]: super::CHECK_TIMEOUT
+const OLD_CA_TIME: Duration = Duration::from_mins(5);
 
 /// The CA that all replicas share, and the certificate that it has issued for this replica.
 pub struct OwnCertificate {
@@ -23,10 +31,15 @@ pub struct OwnCertificate {
     authority: Authority,
     pub(super) issued: IssuedCertificate,
     bundle: watch::Sender<Arc<str>>,
+    /// The time from which the bundle contains only the current CA.
+    old_ca_ends: Instant,
 }
 
 impl OwnCertificate {
     /// Loads the CA from the Secret. Issues a certificate for these DNS names and IP addresses.
+    ///
+    /// A CA near its expiry is not replaced yet, because other replicas still present certificates
+    /// of this CA. [`Self::keep_renewed`] replaces it with a handover.
     pub async fn load(secret: CaSecret, names: Vec<String>) -> Result<Self, CertsError> {
         let authority = secret.load_authority().await?;
         let issued = authority.issue(&names)?;
@@ -37,6 +50,7 @@ impl OwnCertificate {
             authority,
             issued,
             bundle,
+            old_ca_ends: Instant::now(),
         })
     }
 
@@ -67,23 +81,20 @@ impl OwnCertificate {
 
     async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
         let mut renew = now() >= self.issued.renew_at;
-        match self.secret.load_authority().await {
+        match self.secret.load_or_replace_authority().await {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle contains both CAs before the server presents a certificate of the new
                 // CA.
-                self.publish(found.bundle() + &self.authority.bundle());
+                let bundle = found.bundle() + &self.bundle.borrow();
+                self.publish(bundle);
                 tokio::time::sleep(HANDOVER_DELAY).await;
                 self.authority = found;
+                self.old_ca_ends = Instant::now() + OLD_CA_TIME;
                 renew = true;
             }
-            Ok(found) => {
-                // The handover leaves the previous CA in the bundle. Another replica can be one
-                // check behind, and still present a certificate of the previous CA. The next check
-                // runs this branch, and removes the previous CA.
-                self.publish(found.bundle());
-                self.authority = found;
-            }
-            // The code below can still renew the certificate, with the current CA.
+            Ok(_) if Instant::now() >= self.old_ca_ends => self.publish(self.authority.bundle()),
+            Ok(_) => {}
+            // After this error, the code below can still renew the certificate with the current CA.
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
         if renew {
@@ -95,6 +106,7 @@ impl OwnCertificate {
         Ok(())
     }
 
+    /// Sets the bundle. Notifies the receivers if it differs from the last bundle.
     fn publish(&self, bundle: String) {
         if **self.bundle.borrow() != *bundle {
             self.bundle.send_replace(bundle.into());

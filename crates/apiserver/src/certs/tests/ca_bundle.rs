@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-const NAME: &str = "v1alpha1.live.ifo.kubevirt.io";
-const PATH: &str = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
+pub(super) const NAME: &str = "v1alpha1.live.ifo.kubevirt.io";
+pub(super) const PATH: &str =
+    "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.live.ifo.kubevirt.io";
 
 fn service(bundle: Option<&str>) -> Value {
     let mut object = json!({
@@ -51,7 +52,7 @@ fn start_updater_with_metrics(
     (sender, tokio::spawn(keeping))
 }
 
-fn bundle(cluster: &Cluster) -> Option<String> {
+pub(super) fn bundle(cluster: &Cluster) -> Option<String> {
     let found = cluster.get(PATH)?["spec"]["caBundle"].as_str()?.to_owned();
     Some(String::from_utf8(BASE64_STANDARD.decode(found).unwrap()).unwrap())
 }

@@ -9,9 +9,16 @@ use serde_json::{Value, json};
 const SECRET_NAME: &str = "ifo-apiserver-serving-ca";
 const PATH: &str = "/api/v1/namespaces/ifo-system/secrets/ifo-apiserver-serving-ca";
 
+fn ca_secret(cluster: &Cluster) -> CaSecret {
+    CaSecret::new(cluster.client(), "ifo-system", SECRET_NAME, "ifo-apiserver")
+}
+
 async fn load(cluster: &Cluster) -> Result<Authority, CertsError> {
-    let secret = CaSecret::new(cluster.client(), "ifo-system", SECRET_NAME, "ifo-apiserver");
-    secret.load_authority().await
+    ca_secret(cluster).load_authority().await
+}
+
+async fn load_or_replace(cluster: &Cluster) -> Result<Authority, CertsError> {
+    ca_secret(cluster).load_or_replace_authority().await
 }
 
 /// Returns a cluster with an empty Secret, as the manifests create it.
@@ -53,17 +60,26 @@ async fn servers_that_start_together_use_one_ca() {
 }
 
 #[tokio::test]
-async fn a_ca_near_expiry_is_replaced() {
+async fn a_ca_near_expiry_is_replaced_by_a_running_server() {
     let cluster = Cluster::new();
     let old = Authority::create_until(now() + 1000).unwrap();
     let mut object = secret(&old);
     object["metadata"] = json!({"labels": {"ours": "no"}});
     cluster.put(PATH, object);
-    let new = load(&cluster).await.unwrap();
+    assert!(load(&cluster).await.unwrap().is(&old));
+    let new = load_or_replace(&cluster).await.unwrap();
     assert!(!new.is(&old));
     let stored = cluster.get(PATH).unwrap();
     assert_eq!(stored["metadata"]["labels"], json!({"ours": "no"}));
-    assert!(load(&cluster).await.unwrap().is(&new));
+    assert!(load_or_replace(&cluster).await.unwrap().is(&new));
+}
+
+#[tokio::test]
+async fn an_expired_ca_is_replaced_by_a_server_that_starts() {
+    let cluster = Cluster::new();
+    let old = Authority::create_until(now() - 10).unwrap();
+    cluster.put(PATH, secret(&old));
+    assert!(!load(&cluster).await.unwrap().is(&old));
 }
 
 #[tokio::test]
@@ -71,7 +87,7 @@ async fn two_servers_that_replace_a_ca_together_agree() {
     let cluster = Cluster::new();
     let old = Authority::create_until(now() + 1000).unwrap();
     cluster.put(PATH, secret(&old));
-    let (one, other) = futures::join!(load(&cluster), load(&cluster));
+    let (one, other) = futures::join!(load_or_replace(&cluster), load_or_replace(&cluster));
     assert!(one.unwrap().is(&other.unwrap()));
 }
 
@@ -133,7 +149,7 @@ async fn a_ca_that_may_not_be_replaced_is_used_until_it_expires() {
         let old = Authority::create_until(now() + left).unwrap();
         cluster.put(PATH, secret(&old));
         cluster.refuse(Method::PUT, SECRET_NAME, 403);
-        match load(&cluster).await {
+        match load_or_replace(&cluster).await {
             Ok(loaded) => assert!(used && loaded.is(&old)),
             Err(error) => assert!(!used, "{error}"),
         }
