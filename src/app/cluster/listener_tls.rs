@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The name of the `ValidatingWebhookConfiguration` in `deploy/components/gate-webhook`.
-const GATE_WEBHOOK: &str = "ifo-gate";
+const GATE_WEBHOOKS: &str = "ifo-gate";
 
 /// The name of the Secret that contains the CA.
 const CA_SECRET: &str = "ifo-apiserver-serving-ca";
@@ -59,12 +59,12 @@ pub(super) async fn server_config(
             app.shared.metrics.api(),
         )?);
         ca_bundle = Some(own.bundle());
-        let webhook = CaBundleHolder::Webhook(GATE_WEBHOOK);
-        let webhook = serve
+        let webhooks = CaBundleHolder::Webhooks(GATE_WEBHOOKS);
+        let webhooks = serve
             .gate_webhook
-            .then_some(("caBundle of the webhook", webhook));
+            .then_some(("caBundle of the webhook", webhooks));
         let api_service = ("caBundle", CaBundleHolder::ApiService(API_SERVICE));
-        for (task, holder) in [api_service].into_iter().chain(webhook) {
+        for (task, holder) in [api_service].into_iter().chain(webhooks) {
             let (client, metrics) = (client.clone(), app.shared.metrics.api());
             let updater =
                 CaBundleUpdater::new(client, holder, own.bundle(), FIELD_MANAGER, metrics);

@@ -28,26 +28,26 @@ use tokio::sync::watch;
 /// limits the rate of writes if two clients overwrite each other's bundle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
-/// An object of the cluster with the CA bundle of this server.
+/// An object of the cluster with CA bundles of this server.
 #[derive(Clone, Copy, Debug)]
 pub enum CaBundleHolder {
     /// The `APIService` with this name, which has the form `<version>.<group>`.
     ApiService(&'static str),
-    /// The `ValidatingWebhookConfiguration` with this name, which has one webhook.
-    Webhook(&'static str),
+    /// The `ValidatingWebhookConfiguration` with this name.
+    Webhooks(&'static str),
 }
 
 impl CaBundleHolder {
     fn name(self) -> &'static str {
         match self {
-            Self::ApiService(name) | Self::Webhook(name) => name,
+            Self::ApiService(name) | Self::Webhooks(name) => name,
         }
     }
 
     fn resource(self) -> ApiResource {
         let (group, kind) = match self {
             Self::ApiService(_) => ("apiregistration.k8s.io", "APIService"),
-            Self::Webhook(_) => (
+            Self::Webhooks(_) => (
                 "admissionregistration.k8s.io",
                 "ValidatingWebhookConfiguration",
             ),
@@ -55,15 +55,20 @@ impl CaBundleHolder {
         ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind))
     }
 
-    /// Returns the JSON pointer of the CA bundle in the object.
-    fn pointer(self) -> &'static str {
+    /// Returns the JSON pointers of the CA bundles in the object.
+    fn pointers(self, found: &DynamicObject) -> Vec<String> {
         match self {
-            Self::ApiService(_) => "/spec/caBundle",
-            Self::Webhook(_) => "/webhooks/0/clientConfig/caBundle",
+            Self::ApiService(_) => vec!["/spec/caBundle".to_owned()],
+            Self::Webhooks(_) => {
+                let webhooks = found.data["webhooks"].as_array();
+                (0..webhooks.map_or(0, Vec::len))
+                    .map(|index| format!("/webhooks/{index}/clientConfig/caBundle"))
+                    .collect()
+            }
         }
     }
 
-    /// Returns the patch that sets the CA bundle.
+    /// Returns the patch that sets all CA bundles.
     ///
     /// The patch is a JSON patch, and not a merge patch or a server-side apply, for these reasons:
     ///
@@ -71,21 +76,28 @@ impl CaBundleHolder {
     /// - The patch fails if the object was deleted. Server-side apply would create the object.
     /// - The patch needs no `force`, although another field manager has applied the manifest.
     /// - A later `kubectl apply` of a manifest without the field does not change the field.
-    fn patch(self, bundle: &ByteString) -> Patch<()> {
-        let set = json!([{"op": "add", "path": self.pointer(), "value": bundle}]);
+    fn patch(self, found: &DynamicObject, bundle: &ByteString) -> Patch<()> {
+        let set = |path| json!({"op": "add", "path": path, "value": bundle});
+        let set = self.pointers(found).into_iter().map(set).collect();
         let patch = serde_json::from_value(set);
-        Patch::Json(patch.expect("the item is an operation of a JSON patch"))
+        Patch::Json(patch.expect("each item is an operation of a JSON patch"))
     }
 
-    /// Returns the CA bundle in the object. A missing bundle is empty.
-    fn bundle(self, found: &DynamicObject) -> Vec<u8> {
-        let text = found.data.pointer(self.pointer()).cloned();
-        let bundle = serde_json::from_value::<Option<ByteString>>(text.into()).ok();
-        bundle.flatten().unwrap_or_default().0
+    /// Returns the CA bundles in the object. A missing bundle is empty.
+    fn bundles(self, found: &DynamicObject) -> Vec<Vec<u8>> {
+        let pointers = self.pointers(found).into_iter();
+        let bundle = |pointer: String| {
+            let text = found.data.pointer(&pointer)?;
+            let bundle: ByteString = serde_json::from_value(text.clone()).ok()?;
+            Some(bundle.0)
+        };
+        pointers
+            .map(|pointer| bundle(pointer).unwrap_or_default())
+            .collect()
     }
 }
 
-/// Keeps the CA bundle in one object up to date.
+/// Keeps the CA bundles in one object up to date.
 #[derive(Debug)]
 pub struct CaBundleUpdater {
     api: Api<DynamicObject>,
@@ -142,15 +154,16 @@ impl CaBundleUpdater {
         }
     }
 
-    /// Returns true if the CA bundle in `found` contains all certificates of this server's bundle.
-    /// If `must_equal` is true, the two bundles must be equal.
+    /// Returns true if each CA bundle in `found` contains all certificates of this server's bundle.
+    /// If `must_equal` is true, each CA bundle must be equal to this server's bundle.
     fn is_current(&self, found: &DynamicObject, must_equal: bool) -> bool {
         let ours = self.bundle.borrow();
-        let bundle = self.holder.bundle(found);
-        let current = String::from_utf8_lossy(&bundle);
-        let known: BTreeSet<&str> = certificates(&current).collect();
-        let is_sufficient = certificates(&ours).all(|own| known.contains(own));
-        is_sufficient && (!must_equal || *current == **ours)
+        self.holder.bundles(found).iter().all(|bundle| {
+            let current = String::from_utf8_lossy(bundle);
+            let known: BTreeSet<&str> = certificates(&current).collect();
+            let is_sufficient = certificates(&ours).all(|own| known.contains(own));
+            is_sufficient && (!must_equal || *current == **ours)
+        })
     }
 
     /// Reads the object. If its bundle is not current, writes the bundle of this server. Succeeds
@@ -161,11 +174,11 @@ impl CaBundleUpdater {
         let failed = |verb: &str, error| format!("cannot {verb} {kind} {name}: {error}");
         let found = self.api.get_opt(name).await;
         let found = found.map_err(|error| failed("get", error))?;
-        if found.is_none_or(|found| self.is_current(&found, must_equal)) {
+        let Some(found) = found.filter(|found| !self.is_current(found, must_equal)) else {
             return Ok(());
-        }
+        };
         let bundle = ByteString(self.bundle.borrow().as_bytes().to_vec());
-        let patch = self.holder.patch(&bundle);
+        let patch = self.holder.patch(&found, &bundle);
         match self.api.patch(name, &self.params, &patch).await {
             Ok(_) => {
                 tracing::info!(name, "caBundle set");

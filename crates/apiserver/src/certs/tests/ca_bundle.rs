@@ -96,6 +96,32 @@ async fn the_ca_bundle_is_set_when_the_apiservice_or_the_bundle_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn each_webhook_of_a_configuration_gets_the_ca_bundle() {
+    const PATH: &str =
+        "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/gates";
+    let cluster = Cluster::new();
+    cluster.put(PATH, json!({"webhooks": []}));
+    let (_sender, receiver) = watch::channel(Arc::from("one"));
+    let holder = CaBundleHolder::Webhooks("gates");
+    let updater = CaBundleUpdater::new(cluster.client(), holder, receiver, "a", Arc::default());
+    let keeping = tokio::spawn(updater.keep_up_to_date());
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(cluster.seen(&Method::PATCH).is_empty());
+
+    let current = BASE64_STANDARD.encode("one");
+    let webhook = |bundle: &str| json!({"clientConfig": {"caBundle": bundle}});
+    let without = json!({"clientConfig": {}});
+    cluster.put(PATH, json!({"webhooks": [webhook(&current), without]}));
+    let both = json!([webhook(&current), webhook(&current)]);
+    eventually("both bundles", || {
+        cluster.get(PATH).unwrap()["webhooks"] == both
+    })
+    .await;
+    assert_eq!(cluster.seen(&Method::PATCH).len(), 1);
+    keeping.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_correct_ca_bundle_is_not_written() {
     let cluster = Cluster::new();
     cluster.put(PATH, service(Some("one")));
