@@ -2,8 +2,8 @@
 //! certificate of this server with these CA bundles. The objects are the `APIService` of this
 //! server, and the configuration of its admission webhook.
 //!
-//! Each replica updates the objects. While the CA is renewed, replicas can have different bundles
-//! for a minute. The replicas must not overwrite each other's bundles again and again. So each
+//! Each replica updates the objects. While the CA is replaced, replicas can have different bundles
+//! for some minutes. The replicas must not overwrite each other's bundles again and again. So each
 //! replica follows two rules:
 //!
 //! - While its own bundle is unchanged, a replica writes the object only if a certificate of its

@@ -23,9 +23,10 @@ const SERVING_LIFETIME: i64 = 365 * DAY;
 /// The server replaces a CA when its remaining lifetime in seconds is less than this value (two
 /// years).
 ///
-/// The old CA must stay valid until all serving certificates that it has issued have expired. The
-/// lifetime of one serving certificate (one year) is enough for this purpose. The second year is a
-/// reserve, because the server may not be running when the CA should be replaced.
+/// A serving certificate does not outlive its CA. In the last year of the CA, new serving
+/// certificates would live for less than a year, so the server replaces the CA before that year. The
+/// other year is a reserve, because the server may not be running, or may have no right to write the
+/// Secret.
 const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 
 /// The validity period of a certificate starts this many seconds before its creation, because the
