@@ -48,7 +48,7 @@ pub struct InitialState {
     /// and the UID of an operation.
     operations: BTreeMap<(OperationId, i64), Restored>,
     /// Records in the index. A record is an object with the result of one completed operation.
-    records: Vec<(Key, Arc<OperationRecord>)>,
+    records: BTreeMap<Key, Arc<OperationRecord>>,
     /// Objects of the index that the tracker must delete.
     rejected: Vec<Key>,
     /// Number of operations that are only in a custom resource.
@@ -63,7 +63,7 @@ impl InitialState {
             cluster_namespace,
             namespaces,
             operations: BTreeMap::new(),
-            records: Vec::new(),
+            records: BTreeMap::new(),
             rejected: Vec::new(),
             custom_resource_count: 0,
         }
@@ -81,7 +81,7 @@ impl InitialState {
             if self.is_record_of_deleted_namespace(key, record) {
                 self.rejected.push(key.clone());
             } else {
-                self.records.push((key.clone(), record.clone()));
+                self.records.insert(key.clone(), record.clone());
             }
             return;
         }
@@ -105,6 +105,10 @@ impl InitialState {
     /// Adds the operation of a custom resource. The caller must first add all objects of the index.
     /// A custom resource with values that `ifo-apiserver` never writes is logged and ignored. A
     /// custom resource of a deleted namespace is ignored, too.
+    ///
+    /// If the index has only the record of the operation, the previous leader completed the operation and
+    /// deleted it from the index, but did not delete the custom resource. Then this method does not
+    /// restore the operation. Persistence later deletes the custom resource as an orphan.
     ///
     /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
     /// nothing and returns false. The caller then stops reading.
@@ -134,6 +138,8 @@ impl InitialState {
         let operation = &restored.operation;
         let id = (restored.identity.clone(), operation.what.clone());
         match self.operations.entry((id, operation.started().as_second())) {
+            Entry::Vacant(_)
+                if !restored.is_in_index && self.records.contains_key(&operation.record_key()) => {}
             Entry::Vacant(entry) => {
                 self.custom_resource_count += usize::from(!restored.is_in_index);
                 entry.insert(restored);

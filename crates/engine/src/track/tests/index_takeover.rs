@@ -284,6 +284,31 @@ fn of_two_runs_in_index_and_custom_resource_the_earlier_is_replaced() {
 }
 
 #[test]
+fn a_custom_resource_does_not_restore_an_operation_that_was_deleted_from_the_index() {
+    let with_records = || TrackerSettings {
+        max_records: 10,
+        ..settings(None)
+    };
+    let mut before = fixture_with(with_records());
+    before.evaluate_vm(&["Migrating"]);
+    let in_flight = before.only_operation();
+    before.advance(10 * SECOND);
+    before.evaluate_vm(&[]);
+    let settling = before.only_operation();
+    before.advance(DEBOUNCE);
+    assert_eq!((before.objects.len(), before.records.len()), (0, 1));
+    for custom_resource in [in_flight, settling] {
+        let mut fixture = before.taken_over_with(with_records(), SECOND, |state, now| {
+            assert!(state.add_custom_resource(custom_resource, now));
+        });
+        fixture.complete_first_list(&[]);
+        fixture.advance(DEBOUNCE);
+        assert!(fixture.changes.is_empty(), "{:?}", fixture.changes);
+        assert_eq!(fixture.records, before.records);
+    }
+}
+
+#[test]
 fn another_run_within_the_same_second_gets_another_name() {
     let without_debounce = || TrackerSettings {
         debounce: Duration::ZERO,
