@@ -54,11 +54,20 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Adds the time that has passed to the account of a rule set. Otherwise, a rule set that is
-    /// not evaluated would stay throttled, although its account should be full again.
+    /// Fills the account of a rule set that is throttled. So the rule set is no longer throttled if its
+    /// account is full, although it was not evaluated meanwhile.
+    ///
+    /// Evaluations fill only the accounts of the rule sets that cover the object. If a throttled rule
+    /// set covers no changed object, it recovers at the next resync. An empty account needs 10 s or
+    /// longer to become full, so this additional delay is acceptable.
     pub fn fill_account(&self, rule_set: &RuleSet) {
-        if let Some(now) = self.time.now() {
-            self.time.may_evaluate(rule_set.activity.time(), now.at);
+        let account = rule_set.activity.time();
+        // While the account of all rule sets together is empty, `may_evaluate` would throttle a rule set
+        // that has used more than its reduced allowance.
+        if account.is_exhausted()
+            && let Some(now) = self.time.now()
+        {
+            self.time.may_evaluate(account, now.at);
         }
     }
 }

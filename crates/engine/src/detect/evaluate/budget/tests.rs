@@ -107,3 +107,20 @@ fn a_long_list_throttles_no_cheap_rule_set() {
         assert_eq!(done, [true, true], "object {object}");
     }
 }
+
+#[test]
+fn filling_an_account_throttles_no_idle_rule_set() {
+    let timed = TimedBudgets::new(2);
+    let now = *timed.clock.lock().expect("no test panics with the lock");
+    let time = &timed.budgets.time;
+    let charge = |index: usize, used: Duration| {
+        time.charge(timed.rule_sets[index].activity.time(), used, now);
+    };
+    charge(0, Duration::from_millis(150));
+    // The other rule set uses up the account of all rule sets together.
+    charge(1, Duration::from_secs(2));
+    let idle = &timed.rule_sets[0];
+    assert!(!idle.activity.is_throttled());
+    timed.budgets.fill_account(idle);
+    assert!(!idle.activity.is_throttled());
+}
