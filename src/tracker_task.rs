@@ -189,8 +189,15 @@ pub async fn run(
                 unanswered_flushes.push(done);
                 continue;
             }
+            // A deletion with a channel is only a question: its answer leads to a further message.
             if let Message::Feed {
-                event: FeedEvent::Evaluated { read, .. } | FeedEvent::Deleted { read, .. },
+                event:
+                    FeedEvent::Evaluated { read, .. }
+                    | FeedEvent::Deleted {
+                        read,
+                        missing: None,
+                        ..
+                    },
                 ..
             } = &message
             {
