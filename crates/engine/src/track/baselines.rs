@@ -164,13 +164,14 @@ impl Baselines {
     /// Removes baselines until there are at most `most`. Baselines of single namespaces are removed
     /// first. Among these, the baseline whose last run is the oldest is removed first.
     fn remove_surplus(&mut self, most: usize) {
-        while self.all.len() > most {
-            let all = self.all.iter();
-            let oldest = all.min_by_key(|(key, it)| (key.namespace.is_none(), it.last_run));
-            let Some(key) = oldest.map(|(key, _)| key.clone()) else {
-                return;
-            };
-            self.all.remove(&key);
+        let surplus = self.all.len().saturating_sub(most);
+        if surplus == 0 {
+            return;
+        }
+        let mut keys: Vec<BaselineKey> = self.all.keys().cloned().collect();
+        keys.sort_by_cached_key(|key| (key.namespace.is_none(), self.all[key].last_run));
+        for key in &keys[..surplus] {
+            self.all.remove(key);
         }
     }
 }

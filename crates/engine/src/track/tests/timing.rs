@@ -166,3 +166,31 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
     assert!(many.encode().len() <= MAX_ENCODED_BYTES);
     assert!((350..600).contains(&count()), "{}", count());
 }
+
+#[test]
+fn of_a_text_with_too_many_baselines_the_newest_stay() {
+    let baseline = |index: usize, namespace: Option<String>| {
+        let mut baseline = json!({
+            "ruleSet": format!("rule-set-{index}"),
+            "operation": "Moving",
+            "ruleHash": "1234abcd",
+            "lastRun": Timestamp::UNIX_EPOCH + Duration::from_secs(index as u64),
+            "durations": [1.0],
+        });
+        if let Some(namespace) = namespace {
+            baseline["namespace"] = namespace.into();
+        }
+        baseline
+    };
+    // With a search of all baselines for each surplus one, this would take some seconds.
+    let many = (0..11_000).map(|index| baseline(index, Some("ns".to_owned())));
+    let all: Vec<_> = many
+        .chain((0..10).map(|index| baseline(index, None)))
+        .collect();
+    let baselines = SharedBaselines::default();
+    let text = json!({"format": 2, "baselines": all}).to_string();
+    assert_eq!(baselines.load(&text).expect("the text is valid"), 11_010);
+    assert_eq!(baselines.of_all_namespaces().len(), 10);
+    let kept = baselines.encode();
+    assert!(kept.contains("rule-set-10010\"") && !kept.contains("rule-set-10009\""));
+}
