@@ -183,6 +183,10 @@ impl From<serde_json::Error> for LinkError {
 impl From<kube::Error> for LinkError {
     fn from(error: kube::Error) -> Self {
         match &error {
+            // kube decodes a watch line that is no event as a Status, whose code is then 0.
+            kube::Error::Api(status) if status.code == 0 => {
+                Self::Failed("the leader sent a line that is no event".to_owned())
+            }
             kube::Error::Api(status) => of_code(status.code),
             _ => Self::Failed(chain(&error)),
         }
@@ -245,8 +249,12 @@ fn change(event: WatchEvent<Box<RawValue>>) -> Result<LeaderChange, LinkError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Response;
     use ifo_api::testing;
+    use kube::client::Body;
     use serde_json::json;
+    use std::convert::Infallible;
+    use std::pin::pin;
 
     #[test]
     fn changes_keep_the_fields_of_a_newer_release() {
@@ -288,5 +296,31 @@ mod tests {
         assert!(matches!(error(500), LinkError::Failed(_)));
         let broken = r#"{"type":"ADDED","object":{"metadata":{}}}"#;
         assert!(change(serde_json::from_str(broken).unwrap()).is_err());
+    }
+
+    /// Returns the error that a follower receives if the leader sends this line in a watch. None if
+    /// the follower ignores the line.
+    async fn error_of_line(line: &'static str) -> Option<LinkError> {
+        let answer = move |_: Request<Body>| async move {
+            let body = Body::from(format!("{line}\n").into_bytes());
+            Ok::<_, Infallible>(Response::new(body))
+        };
+        let client = Client::new(tower::service_fn(answer), "default");
+        let link = Link::new(client, &Term::from("a")).unwrap();
+        let mut changes = pin!(link.watch(Rv(1)).await.unwrap());
+        Some(changes.next().await?.unwrap_err())
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_no_event_cannot_be_decoded() {
+        let undecodable = LinkError::Failed("the leader sent a line that is no event".to_owned());
+        assert_eq!(error_of_line("{}").await, Some(undecodable));
+        assert!(matches!(
+            error_of_line("[7]").await,
+            Some(LinkError::Failed(_))
+        ));
+        let gone = r#"{"kind":"Status","code":410}"#;
+        assert_eq!(error_of_line(gone).await, Some(LinkError::Gone));
+        assert_eq!(error_of_line("").await, None);
     }
 }
