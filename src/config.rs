@@ -156,6 +156,11 @@ fn check_election(serve: &Serve) -> Result<(), clap::Error> {
     if !LEASE_DURATIONS.contains(&lease) {
         return refuse("lease-duration", lease, "expected a duration from 1s to 1m");
     }
+    if serve.leader_elect && serve.peer_token_file.is_none() {
+        let accepted = "--leader-elect needs this flag, with the path of a file with a token for \
+                        the audience ifo-apiserver";
+        return Err(invalid("--peer-token-file", accepted));
+    }
     if serve.leader_elect && serve.advertise_address.is_none() && serve.pod_ip.is_none() {
         let accepted = "--leader-elect needs this flag or the environment variable POD_IP";
         return Err(invalid("--advertise-address", accepted));

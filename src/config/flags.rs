@@ -168,7 +168,7 @@ pub struct Serve {
     #[arg(long, value_name = "KEY=VALUE", value_parser = annotation)]
     pub register_annotation: Vec<(String, String)>,
     /// Elect a leader among several replicas: the leader detects operations, and the other replicas mirror them. Without this flag, the server runs alone
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true, requires_if("true", "peer_token_file"))]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
     pub leader_elect: bool,
     /// The time settings of the election
     #[command(flatten)]
