@@ -146,7 +146,7 @@ impl FeedTask {
                             is_resyncing = true;
                             let now = clock::reading();
                             self.lag.reevaluation.begin(now.steady);
-                            self.detector.begin_resync();
+                            self.detector.begin_resync(now);
                         }
                     }
                 }

@@ -174,7 +174,7 @@ impl<O: ReplayObserver> Replay<O> {
 
     fn reevaluate_due_objects(&mut self) {
         for feed_index in 0..self.feeds.len() {
-            self.feeds[feed_index].detector.begin_resync();
+            self.feeds[feed_index].detector.begin_resync(self.now);
             while let Some(found) = self.feeds[feed_index].detector.reevaluate_next(self.now) {
                 self.handle_evaluation(feed_index, Some(found));
             }

@@ -10,11 +10,16 @@ use crate::rules::{EvaluationError, EvaluationTime, RuleBook};
 use crate::{ClockReading, Meter};
 use ifo_api::Text;
 use ifo_cel::Doc;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
+
+/// Minimum time for which the detector remembers an object after the last detection on the object. In
+/// this time, an operation on the object can still be in flight, because its debounce period is not
+/// over. If a rule of the rule book has a longer debounce period, the time is this period.
+pub(super) const MIN_SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
 #[derive(Debug)]
@@ -23,10 +28,21 @@ pub struct Detector {
     meter: Arc<dyn Meter>,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
-    /// Identities of the objects whose last evaluation detected an operation, or had a rule that
-    /// failed or was skipped. Outside of a list, an evaluation without any result is sent to the
-    /// tracker only if this set contains the object.
-    detected: HashSet<Text>,
+    /// Objects, by identity, on which an operation was detected, or a rule failed or was skipped. The
+    /// value is the time of the first evaluation without a detection. None if the last evaluation
+    /// detected an operation. [`Detector::begin_resync`] removes objects after `settling_period`.
+    ///
+    /// Outside of a list, an evaluation without a detection is sent to the tracker in two cases:
+    ///
+    /// - The previous evaluation of the object detected an operation.
+    /// - The object is in this map, and the evaluation can say why an operation has ended.
+    ///
+    /// So objects without operations cause no messages, although their rules can always yield an
+    /// `outcome`. A new list forgets all objects. If an operation lost its detection before the list,
+    /// and the evaluation in the list does not say why, the reason of its end is `NotDetected`.
+    detected: HashMap<Text, Option<Instant>>,
+    /// Time for which objects stay in `detected` after the first evaluation without a detection.
+    settling_period: Duration,
     /// The objects that must be evaluated again as time passes.
     stored: StoredObjects,
     /// The position in `stored` after which the current resync continues. None while no resync
@@ -68,9 +84,12 @@ impl Detector {
     /// Creates a detector. The caller must first pass a list of all objects: call
     /// [`Detector::reset`], then [`Detector::applied`] for each object, then [`Detector::synced`].
     pub fn new(book: Arc<RuleBook>, meter: Arc<dyn Meter>) -> Self {
+        let rules = book.rule_sets.iter().flat_map(|it| &it.rules);
+        let debounces = rules.filter_map(|rule| rule.debounce);
         Self {
             listing: true,
-            detected: HashSet::new(),
+            detected: HashMap::new(),
+            settling_period: debounces.fold(MIN_SETTLING_PERIOD, Duration::max),
             stored: StoredObjects::default(),
             resync_position: None,
             budgets: RuleSetBudgets::default(),
@@ -207,7 +226,10 @@ impl Detector {
     /// call [`Detector::reevaluate_next`] until the result is None. Between these calls, the caller
     /// may pass events. The caller must call this method at a fixed interval, but not during a
     /// list.
-    pub fn begin_resync(&mut self) {
+    pub fn begin_resync(&mut self, now: ClockReading) {
+        let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
+        self.detected
+            .retain(|_, undetected_since| undetected_since.is_none_or(is_recent));
         for rule_set in &self.book.rule_sets {
             self.budgets.fill_account(rule_set);
         }
@@ -280,16 +302,23 @@ impl Detector {
         let read = now.steady;
         let identity = evaluation.subject.identity(&self.book.target);
         self.unknown.evaluated(&identity, &evaluation);
-        let was_detected = self.detected.remove(&identity);
+        let before = self.detected.remove(&identity);
         let has_findings = !evaluation.findings.is_empty();
-        if has_findings {
-            self.detected.insert(identity);
+        let undetected_since = match before {
+            _ if has_findings => Some(None),
+            Some(since) => Some(Some(since.unwrap_or(read))),
+            None => None,
+        };
+        if let Some(since) = undetected_since {
+            self.detected.insert(identity, since);
         }
-        let has_results = has_findings || !evaluation.outcomes.is_empty();
+        let says_why_ended = !evaluation.outcomes.is_empty();
         EvaluatedObject {
             evaluation,
             // After a list, the tracker must know which objects were listed.
-            is_relevant: has_results || was_detected || self.listing,
+            is_relevant: self.listing
+                || has_findings
+                || before.is_some_and(|since| since.is_none() || says_why_ended),
             read,
         }
     }

@@ -1,6 +1,7 @@
 //! These tests pass the events of one feed (the watch of one resource) to a detector. They check
 //! the messages that the detector returns for the tracker.
 
+use super::detector::MIN_SETTLING_PERIOD;
 use super::stored_objects::{MAX_FIELDS, MAX_OBJECTS};
 use super::*;
 use crate::ClockReading;
@@ -82,7 +83,7 @@ fn apply_yields_message(detector: &mut Detector, object: &Value, now: ClockReadi
 
 /// Evaluates the stored objects again. Returns the number of evaluated objects.
 fn reevaluate_stored_objects(detector: &mut Detector) -> usize {
-    detector.begin_resync();
+    detector.begin_resync(now());
     std::iter::from_fn(|| detector.reevaluate_next(now())).count()
 }
 
@@ -188,7 +189,7 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
         object["unread"] = "x".repeat(unread).into();
         assert!(apply_yields_message(&mut detector, &object, now()));
     }
-    detector.begin_resync();
+    detector.begin_resync(now());
     let found = detector
         .reevaluate_next(now())
         .expect("one object is stored");
@@ -198,7 +199,7 @@ fn objects_kept_for_time_dependent_rules_have_only_projected_fields() {
     assert!(is_throttled(&detector, 0) && detector.wants_list(now()));
     detector.reset();
     detector.synced();
-    detector.begin_resync();
+    detector.begin_resync(now());
     assert!(!is_throttled(&detector, 0));
 }
 
@@ -263,25 +264,35 @@ fn refused_operations_are_listed_again_when_there_is_room() {
 }
 
 #[test]
-fn an_evaluation_without_any_result_is_reported_only_after_a_detection() {
+fn an_evaluation_without_a_detection_is_reported_only_if_it_can_end_an_operation() {
     let rule = json!({
         "expression": "object.works == true",
         "outcome": "object.works == false ? 'Succeeded' : ''",
     });
     let mut detector = detector(&rule);
+    let (working, ended) = (thing("a", true), thing("a", false));
     let mut without_result = thing("a", false);
     without_result["works"] = json!("unknown");
     let steps = [
         (&without_result, false),
-        (&thing("a", true), true),
+        (&ended, false),
+        (&working, true),
         (&without_result, true),
         (&without_result, false),
-        (&thing("a", false), true),
-        (&thing("a", false), true),
+        (&ended, true),
     ];
-    for (object, expected) in steps {
+    for (index, (object, expected)) in steps.into_iter().enumerate() {
         let is_reported = apply_yields_message(&mut detector, object, now());
-        assert_eq!(is_reported, expected, "{object}");
+        assert_eq!(is_reported, expected, "step {index}");
+    }
+    for (period, expected) in [
+        (MIN_SETTLING_PERIOD / 2, true),
+        (MIN_SETTLING_PERIOD, false),
+    ] {
+        let now = clock_after(period);
+        detector.begin_resync(now);
+        let is_reported = apply_yields_message(&mut detector, &ended, now);
+        assert_eq!(is_reported, expected, "after {period:?}");
     }
 }
 
