@@ -18,7 +18,8 @@ use tokio::sync::oneshot;
 
 /// Minimum time for which the detector remembers an object after the last detection on the object. In
 /// this time, an operation on the object can still be in flight, because its debounce period is not
-/// over. If a rule of the rule book has a longer debounce period, the time is this period.
+/// over. If a rule of the rule book has a longer debounce period, the time is this period. The detector
+/// does not know the default debounce period of the server. If it is longer, later outcomes are lost.
 pub(super) const MIN_SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
@@ -29,18 +30,21 @@ pub struct Detector {
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
     /// Objects, by identity, on which an operation was detected, or a rule failed or was skipped. The
-    /// value is the time of the first evaluation without a detection. None if the last evaluation
-    /// detected an operation. [`Detector::begin_resync`] removes objects after `settling_period`.
+    /// value is None if the last evaluation detected an operation. [`Detector::begin_resync`] removes
+    /// objects that have been undetected for `settling_period`.
     ///
-    /// Outside of a list, an evaluation without a detection is sent to the tracker in two cases:
+    /// Outside of a list, an evaluation without a detection is sent to the tracker only if its object is
+    /// in this map, in these cases:
     ///
     /// - The previous evaluation of the object detected an operation.
-    /// - The object is in this map, and the evaluation can say why an operation has ended.
+    /// - The evaluation has an outcome.
+    /// - The labels of the object have changed, and a rule set does not select the object.
     ///
     /// So objects without operations cause no messages, although their rules can always yield an
-    /// `outcome`. A new list forgets all objects. If an operation lost its detection before the list,
-    /// and the evaluation in the list does not say why, the reason of its end is `NotDetected`.
-    detected: HashMap<Text, Option<Instant>>,
+    /// `outcome`, and some rule sets of the rule book never select them. A new list forgets all objects.
+    /// If an operation lost its detection before the list, and the evaluation in the list does not say
+    /// why, the reason of its end is `NotDetected`.
+    detected: HashMap<Text, Option<Undetected>>,
     /// Time for which objects stay in `detected` after the first evaluation without a detection.
     settling_period: Duration,
     /// The objects that must be evaluated again as time passes.
@@ -52,6 +56,15 @@ pub struct Detector {
     budgets: RuleSetBudgets,
     /// Objects for which it is unknown whether an operation is in flight.
     unknown: UnknownObjects,
+}
+
+/// An object whose last evaluation detected no operation.
+#[derive(Debug)]
+struct Undetected {
+    /// Time of the first evaluation without a detection.
+    since: Instant,
+    /// Names of the rule sets that did not select the object in the last evaluation.
+    unselected: Vec<Text>,
 }
 
 /// A message for the tracker about objects that the watch no longer reports. If the feed has a
@@ -193,7 +206,15 @@ impl Detector {
             return None;
         };
         let identity = subject.identity(&self.book.target);
-        self.detected.remove(&identity);
+        if self.book.selector().is_none() {
+            self.detected.remove(&identity);
+        } else if let Some(undetected) = self.detected.get_mut(&identity) {
+            // If the object still exists, its labels can match again while its operations settle.
+            undetected.get_or_insert(Undetected {
+                since: now.steady,
+                unselected: Vec::new(),
+            });
+        }
         self.stored.remove(&identity);
         self.unknown.remove(&identity);
         let (missing, receiver) = self.missing_subjects();
@@ -227,9 +248,10 @@ impl Detector {
     /// may pass events. The caller must call this method at a fixed interval, but not during a
     /// list.
     pub fn begin_resync(&mut self, now: ClockReading) {
-        let is_recent = |since| now.steady.duration_since(since) < self.settling_period;
+        let is_recent =
+            |it: &Undetected| now.steady.duration_since(it.since) < self.settling_period;
         self.detected
-            .retain(|_, undetected_since| undetected_since.is_none_or(is_recent));
+            .retain(|_, undetected| undetected.as_ref().is_none_or(is_recent));
         for rule_set in &self.book.rule_sets {
             self.budgets.fill_account(rule_set);
         }
@@ -302,23 +324,27 @@ impl Detector {
         let read = now.steady;
         let identity = evaluation.subject.identity(&self.book.target);
         self.unknown.evaluated(&identity, &evaluation);
-        let before = self.detected.remove(&identity);
         let has_findings = !evaluation.findings.is_empty();
-        let undetected_since = match before {
-            _ if has_findings => Some(None),
-            Some(since) => Some(Some(since.unwrap_or(read))),
-            None => None,
+        let unselected = evaluation.unselected.iter();
+        let unselected: Vec<Text> = unselected.map(|it| it.name.clone()).collect();
+        let can_end_operation = match self.detected.get(&identity) {
+            None => false,
+            Some(None) => true,
+            Some(Some(before)) => {
+                let has_left = !unselected.is_empty() && unselected != before.unselected;
+                has_left || !evaluation.outcomes.is_empty()
+            }
         };
-        if let Some(since) = undetected_since {
-            self.detected.insert(identity, since);
+        if has_findings {
+            self.detected.insert(identity, None);
+        } else if let Some(undetected) = self.detected.get_mut(&identity) {
+            let since = undetected.as_ref().map_or(read, |it| it.since);
+            *undetected = Some(Undetected { since, unselected });
         }
-        let says_why_ended = !evaluation.outcomes.is_empty();
         EvaluatedObject {
             evaluation,
             // After a list, the tracker must know which objects were listed.
-            is_relevant: self.listing
-                || has_findings
-                || before.is_some_and(|since| since.is_none() || says_why_ended),
+            is_relevant: self.listing || has_findings || can_end_operation,
             read,
         }
     }

@@ -297,6 +297,29 @@ fn an_evaluation_without_a_detection_is_reported_only_if_it_can_end_an_operation
 }
 
 #[test]
+fn an_object_that_no_rule_set_selects_is_reported_while_its_operation_settles() {
+    let mut detector = detector(&json!({"expression": "object.works", "selected": true}));
+    let unselected = thing("a", false);
+    let selected = |works: bool| {
+        let mut object = thing("a", works);
+        object["metadata"]["labels"] = json!({"watched": "yes"});
+        object
+    };
+    let steps = [
+        (&unselected, false),
+        (&selected(true), true),
+        (&selected(false), true),
+        (&selected(false), false),
+        (&unselected, true),
+        (&unselected, false),
+    ];
+    for (index, (object, expected)) in steps.into_iter().enumerate() {
+        let is_reported = apply_yields_message(&mut detector, object, now());
+        assert_eq!(is_reported, expected, "step {index}");
+    }
+}
+
+#[test]
 fn a_feed_with_a_label_selector_asks_which_deleted_objects_have_operations() {
     let mut selecting = detector(&json!({"expression": "object.works", "selected": true}));
     let mut object = thing("a", true);
