@@ -199,13 +199,15 @@ impl<'p> Translator<'p> {
             (ClassPerlKind::Word, false) => "[0-9A-Za-z_]",
             (ClassPerlKind::Word, true) => "[^0-9A-Za-z_]",
         };
-        self.class_chars += if class.negated {
-            u64::from(char::MAX)
-        } else {
-            64
-        };
+        self.count_chars(class.negated);
         self.replace(&class.span, text);
         1
+    }
+
+    /// Counts the characters of a class of ASCII characters, such as `\d` or `[:alpha:]`, or of its
+    /// negation.
+    fn count_chars(&mut self, negated: bool) {
+        self.class_chars += if negated { u64::from(char::MAX) } else { 128 };
     }
 
     fn unicode_class(&mut self, class: &ClassUnicode) -> Result<u64, String> {
@@ -240,7 +242,8 @@ impl<'p> Translator<'p> {
 
     fn class_item(&mut self, item: &ClassSetItem) -> Result<u64, String> {
         match item {
-            ClassSetItem::Empty(_) | ClassSetItem::Ascii(_) => {}
+            ClassSetItem::Empty(_) => {}
+            ClassSetItem::Ascii(class) => self.count_chars(class.negated),
             ClassSetItem::Literal(literal) => self.literal(literal)?,
             ClassSetItem::Range(range) => {
                 self.literal(&range.start)?;

@@ -179,6 +179,8 @@ fn large_classes_that_ignore_case_are_refused() {
         (format!("(?s-i:{})", all.repeat(100)), true),
         (format!("a(?i:{})", r"\S".repeat(9)), false),
         (format!("(?i){}", r"[\PL]".repeat(200)), false),
+        (format!("(?i){}", "[[:^alpha:]a]".repeat(9)), false),
+        (format!("(?i){}", "[[:alpha:]a]".repeat(9)), true),
         (
             r"(?i)\bError:\s+[^:]+: [\s\S]*[a-z0-9]{1,20}\W\D".to_owned(),
             true,
