@@ -76,8 +76,8 @@ pub(crate) struct Pattern {
 impl Pattern {
     /// Compiles a translated pattern. Returns None if it needs more than `limit` bytes.
     fn of(translated: &Translated, limit: usize) -> Option<Self> {
-        // The pattern is compiled for bytes. For `str`, the `regex` crate refuses RE2's `\B`,
-        // because `\B` can match between two bytes of one character.
+        // The pattern is compiled for bytes. For `str`, the `regex` crate refuses RE2's `\B`. The
+        // translated pattern still matches only whole characters.
         let regex = RegexBuilder::new(&translated.text)
             .octal(true)
             .size_limit(limit)
@@ -97,17 +97,11 @@ impl Pattern {
         self.weight
     }
 
-    /// Returns start and end of the first match that begins at the byte `from` or later. A match that
-    /// begins or ends inside of a character is ignored.
+    /// Returns start and end of the first match that begins at the byte `from` or later. `from` must
+    /// not be inside of a character.
     pub(crate) fn next_match(&self, text: &str, from: usize) -> Option<(usize, usize)> {
-        let mut from = from;
-        loop {
-            let found = self.regex.find_at(text.as_bytes(), from)?;
-            if text.is_char_boundary(found.start()) && text.is_char_boundary(found.end()) {
-                return Some((found.start(), found.end()));
-            }
-            from = found.start() + 1;
-        }
+        let found = self.regex.find_at(text.as_bytes(), from)?;
+        Some((found.start(), found.end()))
     }
 }
 

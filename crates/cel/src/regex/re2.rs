@@ -29,6 +29,10 @@ const CHARS_OF_UNICODE_CLASS: u64 = 1 << 16;
 /// characters are encoded in up to four bytes.
 const STATES_OF_UNICODE_CLASS: u64 = 64;
 
+/// Number of automaton states that `\B` counts for [`Translated::states`]. It has only a few states,
+/// but the `regex` crate searches with a slower method if the text is not ASCII.
+const STATES_OF_NOT_WORD_BOUNDARY: u64 = 64;
+
 /// A translated pattern.
 pub(super) struct Translated {
     /// The pattern in the syntax of the `regex` crate, with the option `octal`.
@@ -112,7 +116,7 @@ impl<'p> Translator<'p> {
             Ast::Dot(_) => Ok(1),
             Ast::Flags(set) => self.flags(&set.flags).map(|()| 0),
             Ast::Literal(literal) => self.literal(literal).map(|()| 1),
-            Ast::Assertion(assertion) => self.assertion(assertion).map(|()| 1),
+            Ast::Assertion(assertion) => self.assertion(assertion),
             Ast::ClassPerl(class) => Ok(self.perl_class(class)),
             Ast::ClassUnicode(class) => self.unicode_class(class),
             Ast::ClassBracketed(class) => self.class(class),
@@ -167,14 +171,16 @@ impl<'p> Translator<'p> {
         Ok(())
     }
 
-    fn assertion(&mut self, assertion: &Assertion) -> Result<(), String> {
+    fn assertion(&mut self, assertion: &Assertion) -> Result<u64, String> {
         let text = match assertion.kind {
             AssertionKind::StartLine
             | AssertionKind::EndLine
             | AssertionKind::StartText
-            | AssertionKind::EndText => return Ok(()),
+            | AssertionKind::EndText => return Ok(1),
             AssertionKind::WordBoundary => r"(?-u:\b)",
-            AssertionKind::NotWordBoundary => r"(?-u:\B)",
+            // Between two bytes of a character, only the first `\B` matches. The other part matches
+            // between two characters.
+            AssertionKind::NotWordBoundary => r"(?:(?-u:\B)(?:\b|\B))",
             // In RE2, these two are escaped characters.
             AssertionKind::WordBoundaryStartAngle => "<",
             AssertionKind::WordBoundaryEndAngle => ">",
@@ -186,7 +192,10 @@ impl<'p> Translator<'p> {
             }
         };
         self.replace(&assertion.span, text);
-        Ok(())
+        Ok(match assertion.kind {
+            AssertionKind::NotWordBoundary => STATES_OF_NOT_WORD_BOUNDARY,
+            _ => 1,
+        })
     }
 
     /// Translates a class such as `\d`. The replacement has the same meaning inside of brackets.

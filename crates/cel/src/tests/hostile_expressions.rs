@@ -318,3 +318,25 @@ fn patterns_that_the_crate_reads_differently_are_refused() {
         assert!(error.ends_with(&format!(": `{part}`")), "{error}");
     }
 }
+
+#[test]
+fn no_match_is_between_two_bytes_of_a_character() {
+    for (pattern, text, matches) in [
+        (r"\B", "aéa", false),
+        (r"\B", "a中a", false),
+        (r"\B", "aé", true),
+        (r"^\B*a$", "a", true),
+        (r"é\Bé", "aéé", true),
+        (r"a\Bb", "ab", true),
+        (r"é\Ba", "éa", false),
+        (r"^\B$", "", true),
+    ] {
+        assert_eq!(search(pattern, text), matches, "{pattern} in {text}");
+    }
+}
+
+/// True if the text contains a match of the pattern.
+fn search(pattern: &str, text: &str) -> bool {
+    let compiled = crate::regex::pattern::LiteralPatterns::default().get(pattern);
+    compiled.expect(pattern).matches(text)
+}
