@@ -220,8 +220,18 @@ impl<'p> Translator<'p> {
     }
 
     fn unicode_class(&mut self, class: &ClassUnicode) -> Result<u64, String> {
-        if let ClassUnicodeKind::NamedValue { .. } = class.kind {
-            return Err(self.refusal("invalid Unicode class", &class.span));
+        match &class.kind {
+            ClassUnicodeKind::OneLetter(_) => {}
+            // RE2 negates a class whose name begins with `^`.
+            ClassUnicodeKind::Named(name) => {
+                if let Some(name) = name.strip_prefix('^') {
+                    let letter = if class.negated { 'p' } else { 'P' };
+                    self.replace(&class.span, &format!(r"\{letter}{{{name}}}"));
+                }
+            }
+            ClassUnicodeKind::NamedValue { .. } => {
+                return Err(self.refusal("invalid Unicode class", &class.span));
+            }
         }
         self.class_chars += CHARS_OF_UNICODE_CLASS;
         Ok(STATES_OF_UNICODE_CLASS)

@@ -311,11 +311,26 @@ fn patterns_that_the_crate_reads_differently_are_refused() {
         (r"\Qa\E", r"\Q"),
         ("(?u)a", "u"),
         ("(?-x:a)", "-x"),
+        (r"\p{^gc=L}", r"\p{^gc=L}"),
     ] {
         let compiled = crate::regex::pattern::LiteralPatterns::default().get(pattern);
         let error = compiled.expect_err(pattern);
         assert!(error.starts_with("error parsing regexp: "), "{error}");
         assert!(error.ends_with(&format!(": `{part}`")), "{error}");
+    }
+}
+
+#[test]
+fn a_circumflex_in_a_unicode_class_negates_it() {
+    for (pattern, text, matches) in [
+        (r"^\p{^Greek}$", "a", true),
+        (r"^\p{^Greek}$", "α", false),
+        (r"^\P{^Greek}$", "a", false),
+        (r"^\P{^Greek}$", "α", true),
+        (r"^[\P{^Greek}x]$", "α", true),
+        (r"^[^\p{^L}]$", "α", true),
+    ] {
+        assert_eq!(search(pattern, text), matches, "{pattern} in {text}");
     }
 }
 
