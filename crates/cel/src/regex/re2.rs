@@ -11,7 +11,7 @@ use std::slice;
 
 use regex_syntax::ast::parse::ParserBuilder;
 use regex_syntax::ast::{
-    Assertion, AssertionKind, Ast, ClassBracketed, ClassPerl, ClassPerlKind, ClassSet,
+    Assertion, AssertionKind, Ast, CaptureName, ClassBracketed, ClassPerl, ClassPerlKind, ClassSet,
     ClassSetItem, ClassUnicode, ClassUnicodeKind, Flag, Flags, GroupKind, HexLiteralKind, Literal,
     LiteralKind, Repetition, RepetitionKind, RepetitionRange, Span,
 };
@@ -126,7 +126,10 @@ impl<'p> Translator<'p> {
                     GroupKind::NonCapturing(flags) => self.flags(flags)?,
                     // No CEL function reads the text of a group. In the crate, each group that
                     // captures its text needs memory in each state.
-                    GroupKind::CaptureIndex(_) | GroupKind::CaptureName { .. } => {
+                    kind => {
+                        if let GroupKind::CaptureName { name, .. } = kind {
+                            self.group_name(name)?;
+                        }
                         let opening = Span::new(group.span.start, group.ast.span().start);
                         self.replace(&opening, "(?:");
                     }
@@ -144,6 +147,14 @@ impl<'p> Translator<'p> {
             states = states.saturating_add(self.visit(ast, repeats)?);
         }
         Ok(states)
+    }
+
+    fn group_name(&self, name: &CaptureName) -> Result<(), String> {
+        let is_valid = |char: char| char.is_ascii_alphanumeric() || char == '_';
+        if name.name.chars().all(is_valid) {
+            return Ok(());
+        }
+        Err(self.refusal("invalid group name", &name.span))
     }
 
     fn flags(&mut self, flags: &Flags) -> Result<(), String> {

@@ -311,6 +311,9 @@ fn patterns_that_the_crate_reads_differently_are_refused() {
         (r"\Qa\E", r"\Q"),
         ("(?u)a", "u"),
         ("(?-x:a)", "-x"),
+        ("(?P<a.b>x)", "a.b"),
+        ("(?P<é>x)", "é"),
+        ("(?<a[0]>x)", "a[0]"),
         (r"\p{^gc=L}", r"\p{^gc=L}"),
     ] {
         let compiled = crate::regex::pattern::LiteralPatterns::default().get(pattern);
