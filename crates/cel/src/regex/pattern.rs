@@ -10,9 +10,14 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::re2::{Translated, translate};
 
-/// Maximum length of a pattern in bytes (64 KiB). A longer pattern is refused. The parser needs about
-/// 100 bytes of memory for each character.
+/// Maximum length of a pattern in bytes (64 KiB). A longer pattern is refused. The parser needs up to
+/// 500 bytes of memory for each character.
 const MAX_SOURCE: usize = 64 << 10;
+
+/// Maximum estimated number of automaton states. A pattern with more states is refused before it is
+/// compiled. A state needs at least 32 bytes, so the compiled pattern would exceed [`MAX_COMPILED`].
+/// But for each `\pL`, the compiler needs 5 KB of memory before it checks that limit.
+const MAX_STATES: u64 = 32_000;
 
 /// Maximum size of a compiled pattern in bytes (1 MiB). A larger pattern is refused. RE2's default
 /// limit has the same order of magnitude.
@@ -106,12 +111,15 @@ impl Pattern {
 }
 
 /// Translates a pattern to the syntax of the `regex` crate. Returns an error if the pattern is
-/// invalid, or if it exceeds [`MAX_SOURCE`] or [`MAX_FOLDED_CHARS`].
+/// invalid, or if it exceeds [`MAX_SOURCE`], [`MAX_STATES`] or [`MAX_FOLDED_CHARS`].
 fn translated(source: &str) -> Result<Translated, String> {
     if source.len() > MAX_SOURCE {
         return Err("error parsing regexp: the pattern is too long".to_owned());
     }
     let translated = translate(source).map_err(|fault| format!("error parsing regexp: {fault}"))?;
+    if translated.states > MAX_STATES {
+        return Err("error parsing regexp: the pattern is too large".to_owned());
+    }
     if translated.folded_chars > MAX_FOLDED_CHARS {
         return Err(format!(
             "error parsing regexp: the pattern ignores case, and its classes have more than \

@@ -158,15 +158,38 @@ fn regular_expressions_that_are_too_large_use_up_the_limit() {
         let refused = search([format!(r"\pL{{{number}}}")], &environment);
         refused.expect_err("the pattern is too large").message
     };
-    for number in 991..1_000 {
+    for number in 491..500 {
         let message = error(number);
         assert!(message.contains("cannot compile"), "{message}");
     }
-    let message = error(1_000);
+    let message = error(500);
     assert!(
         message.contains("together need more than 2 MiB"),
         "{message}"
     );
+}
+
+#[test]
+fn regular_expressions_with_too_many_states_are_not_compiled() {
+    for (pattern, expected) in [
+        ("a".repeat(32_000), None),
+        ("a".repeat(32_001), Some("the pattern is too large")),
+        (r"\pL".repeat(500), Some("cannot compile")),
+        (r"\pL".repeat(501), Some("the pattern is too large")),
+        (r"\B".repeat(501), Some("the pattern is too large")),
+        (
+            r"(?:\pL{50}){11}".to_owned(),
+            Some("the pattern is too large"),
+        ),
+    ] {
+        let refused = crate::regex::pattern::LiteralPatterns::default()
+            .get(&pattern)
+            .err();
+        match (&refused, expected) {
+            (Some(error), Some(expected)) => assert!(error.contains(expected), "{error}"),
+            _ => assert_eq!(refused.as_deref(), expected),
+        }
+    }
 }
 
 #[test]
