@@ -134,7 +134,7 @@ pub(crate) const DIFFERENCES: &[Difference] = &[
         reason: "The conversion of a list or map literal, and an index such as null, are errors of the \
                  evaluation, and not of the compiler.",
         applies: |answer, here| {
-            here != "compile-err"
+            (here == "eval-err" || here.starts_with("missing"))
                 && ["invalid qualifier type", "no such overload"]
                     .iter()
                     .any(|error| {
