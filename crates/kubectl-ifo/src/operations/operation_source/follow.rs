@@ -189,8 +189,8 @@ impl OperationFollower<'_> {
     }
 
     /// Removes an operation, and adds the deletion to the pending changes. If the operation has
-    /// completed since its last known state, adds the completion first. If the operation is
-    /// unknown, adds nothing.
+    /// completed since its last known state, adds the completion first, even if the filters no
+    /// longer match. If the operation is unknown, adds nothing.
     fn delete(&mut self, operation: InFlightOperation) {
         if let Some(before) = self.known.remove(&operation.key()) {
             let operation = Box::new(operation);
