@@ -160,6 +160,10 @@ mod tests {
                 "rules[Moving].state: 1:24: \"\" is not one of Progressing, Blocked, Held, Failing",
             ),
             (
+                "expression: object.a\n  state: \"string('Foo')\"",
+                "rules[Moving].state: 1:7: \"Foo\" is not one of Progressing, Blocked, Held, Failing",
+            ),
+            (
                 "expression: object.a\n  state: variables.state",
                 "variables[state].expression: 1:12: as a result of rules[Moving].state, \"Bloked\" is not one of Progressing, Blocked, Held, Failing (hint: did you mean 'Blocked'?)",
             ),
