@@ -9,11 +9,12 @@
 //! So the table also notices changes by other clients and by late writes of previous leaders.
 //!
 //! If a write fails, its row backs off: the time until the next attempt grows with each failure, up
-//! to a limit. If a failure concerns all objects, the round ends. While the watch fails, nothing is
-//! written.
+//! to a limit. The writes are sent in rounds. A failure that concerns all objects ends the round, for
+//! example a missing CRD. While the watch fails, nothing is written.
 //!
-//! An orphan is a custom resource whose operation is missing in the index. The operation has been
-//! missing since this leader first saw the custom resource. [`Table::due_jobs`] decides which
+//! An orphan is a custom resource whose operation is missing in the index. The operation was already
+//! missing when this leader first saw the custom resource. So if this leader itself has removed the
+//! operation from the index, the custom resource is no orphan. [`Table::due_jobs`] decides which
 //! orphans stay.
 
 use super::client::Revision;
@@ -43,10 +44,12 @@ pub(super) const WRITES_PER_ROUND: usize = 50;
 /// The longest pause that a kube-apiserver can request.
 const MAX_PAUSE: Duration = Duration::from_mins(10);
 
-/// This limit applies to an operation that ended more than this time before the table was created.
-/// If its custom resource is missing, the leader does not create it, because a user has probably
-/// deleted it. The time is longer than the usual restart of a kube-apiserver, during which a
-/// previous leader cannot write.
+/// If an operation ended more than this time before the table was created, the leader does not
+/// create a missing custom resource for the operation. A user has probably deleted this custom
+/// resource.
+///
+/// If the operation ended later, the previous leader may not have written its custom resource, for
+/// example because the kube-apiserver was restarting. A restart usually takes less than this time.
 const OLD_AGE: Duration = Duration::from_mins(10);
 
 /// The time for which requests must fail before the verdict becomes [`PersistVerdict::failing`].
@@ -80,7 +83,8 @@ pub(super) struct Table {
     is_synced: bool,
     /// The longest pause that a failure in this round requires.
     pause: Duration,
-    /// The time of the first failure since all requests last succeeded, and the latest failure.
+    /// None while the watch and all writes succeed. Otherwise, the time at which the failures began,
+    /// and the latest failure.
     failing: Option<(Instant, StoreFailure)>,
 }
 

@@ -151,9 +151,9 @@ impl Mirror {
             apply(writer, change?)?;
             self.start_if_gone = CopyStart::Oldest;
             // This replica may have received changes of a crashed leader that the new leader
-            // never received. Then this replica is not in sync, even if its own resourceVersion
-            // is higher than the leader's. With the first item of the stream, the leader confirms
-            // that it knows the resourceVersion of this replica's index.
+            // never received. So a high resourceVersion alone does not prove that this replica is
+            // in sync, and this check comes after the first item of the stream. With this item, the
+            // leader confirms that it knows the resourceVersion of this replica's index.
             if writer.head() >= in_sync {
                 let synced = Some(term.clone());
                 self.status.in_sync().send_if_modified(|before| {
@@ -195,9 +195,9 @@ fn apply(writer: &mut Writer, (rv, write): LeaderChange) -> Result<(), LinkError
             writer.commit([write], VersionAssignment::Exact(rv))?;
         }
         // At the start of a leadership term, the leader's index gets a new resourceVersion without
-        // a changed object. Every other change without an object has a resourceVersion that this
-        // index has already reached.
+        // a changed object.
         None if rv > writer.head() => writer.mark(rv)?,
+        // A bookmark that only confirms a resourceVersion of this index.
         None => {}
     }
     Ok(())

@@ -24,10 +24,10 @@ pub struct Writer<M: Model> {
 /// The versions that the leader may issue in one leadership term.
 #[derive(Clone, Copy, Debug)]
 struct Numbering {
-    /// The time of day at which the term began, as a version: in microseconds since 1970. If the
-    /// previous leader's clock was ahead, the first version of the term is above this value. In
-    /// this case, each version is the previous version plus one, until the current time has caught
-    /// up.
+    /// The time of day at which the term began, as a version: in microseconds since 1970. The first
+    /// version of the term can be above this value, because it must be above all versions of
+    /// earlier leaders. In this case, each version is the previous version plus one, until the
+    /// current time has caught up.
     clock: Rv,
     /// The steady time at which the term began. Versions follow the steady clock, because the time
     /// of day may be set back.
@@ -88,8 +88,8 @@ impl<M: Model> Writer<M> {
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
             // A store at version 0 has never published a version, so it is empty. `replace` makes
-            // `start` the oldest readable version. A watch can start at this version, so no marker
-            // is needed.
+            // `start` the oldest readable version. A watch can start only at this version or at the
+            // version of a change. So without `replace`, `start` would need a marker.
             check_above(start, Rv(0))?;
             self.replace(start, []);
         } else {
@@ -250,8 +250,9 @@ impl<M: Model> Writer<M> {
     }
 
     /// Starts a timer that trims the ring buffer. After a large commit, the ring buffer may exceed
-    /// its usual limit for a short time, until its changes are old enough ([`Bounds::MIN_AGE`]).
-    /// Without a tokio runtime, returns false. Then the next commit trims the ring buffer.
+    /// its usual limit while its changes are younger than [`Bounds::MIN_AGE`]. So clients have time
+    /// to read these changes. Without a tokio runtime, returns false. Then the next commit trims the
+    /// ring buffer.
     fn start_trim_timer(&self) -> bool {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else {
             return false;

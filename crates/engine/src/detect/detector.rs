@@ -19,7 +19,8 @@ use tokio::sync::oneshot;
 /// Minimum time for which the detector remembers an object after the last detection on the object. In
 /// this time, an operation on the object can still be in flight, because its debounce period is not
 /// over. If a rule of the rule book has a longer debounce period, the time is this period. The detector
-/// does not know the default debounce period of the server. If it is longer, later outcomes are lost.
+/// does not know the default debounce period of the server. If the default debounce period is longer
+/// than this time, outcomes that a rule yields after this time are lost.
 pub(super) const MIN_SETTLING_PERIOD: Duration = Duration::from_mins(5);
 
 /// Evaluates the rules of one rule book on the objects of one feed.
@@ -29,21 +30,24 @@ pub struct Detector {
     meter: Arc<dyn Meter>,
     /// True before the first list, and between [`Detector::reset`] and [`Detector::synced`].
     listing: bool,
-    /// Objects, by identity, on which an operation was detected, or a rule failed or was skipped. The
-    /// value is None if the last evaluation detected an operation. [`Detector::begin_resync`] removes
-    /// objects that have been undetected for `settling_period`.
+    /// Objects, by identity, whose last or earlier evaluation had findings. A finding means that a
+    /// rule detected an operation, failed or was skipped. The value is None if the last evaluation had
+    /// findings. [`Detector::begin_resync`] removes objects that have been undetected for
+    /// `settling_period`.
     ///
-    /// Outside of a list, an evaluation without a detection is sent to the tracker only if its object is
-    /// in this map, in these cases:
+    /// Outside of a list, the detector sends an evaluation without findings to the tracker only if its
+    /// object is in this map. In addition, one of these conditions must be true:
     ///
-    /// - The previous evaluation of the object detected an operation.
+    /// - The previous evaluation of the object had findings.
     /// - The evaluation has an outcome.
     /// - The labels of the object have changed, and a rule set does not select the object.
     ///
-    /// So objects without operations cause no messages, although their rules can always yield an
-    /// `outcome`, and some rule sets of the rule book never select them. A new list forgets all objects.
-    /// If an operation lost its detection before the list, and the evaluation in the list does not say
-    /// why, the reason of its end is `NotDetected`.
+    /// Without this restriction, many objects without operations would cause messages. For example, a
+    /// rule can yield an `outcome` in each evaluation of a finished object.
+    ///
+    /// A new list forgets all objects. If an operation lost its detection before the list, the detector
+    /// sends the evaluation in the list, but no later outcome of the operation. If the evaluation in the
+    /// list has no outcome either, the operation ends with the reason `NotDetected`.
     detected: HashMap<Text, Option<Undetected>>,
     /// Time for which objects stay in `detected` after the first evaluation without a detection.
     settling_period: Duration,
@@ -69,8 +73,8 @@ struct Undetected {
 
 /// A message for the tracker about objects that the watch no longer reports. If the feed has a
 /// label selector, the tracker sends the missing subjects to the receiver. A missing subject is
-/// such an object with operations. The caller must check whether each missing subject still exists,
-/// and then send the message of [`Detector::vanished`] to the tracker.
+/// an object with operations that the watch no longer reports. The caller must check whether each
+/// missing subject still exists, and then send the message of [`Detector::vanished`] to the tracker.
 pub type CheckedEvent = (FeedEvent, Option<oneshot::Receiver<Vec<Subject>>>);
 
 /// The result of an evaluation, and whether the tracker needs the result.
@@ -129,7 +133,8 @@ impl Detector {
     }
 
     /// Returns the time that evaluations have taken. The caller resets this time to zero whenever
-    /// the caller lets other feeds run. Without a clock, the time is always zero.
+    /// the caller lets other feeds run. Without a call of [`Detector::with_time`], the time is
+    /// always zero.
     pub fn spent(&mut self) -> &mut Duration {
         &mut self.budgets.spent
     }
@@ -168,9 +173,11 @@ impl Detector {
         channel.unzip()
     }
 
-    /// Withdraws the reports about objects that are no longer unknown. The caller must first send
-    /// the results of all earlier calls to the tracker. Otherwise, clients could get a list of
-    /// operations that counts as complete, but lacks the operations of these results.
+    /// Withdraws the reports about objects for which it is known again whether an operation is in
+    /// flight. Before this call, lists of operations count as incomplete because of these reports.
+    /// The caller must first send the results of all earlier calls to the tracker. Otherwise,
+    /// clients could get a list of operations that counts as complete, but lacks the operations of
+    /// these results.
     pub fn settle(&mut self) {
         self.unknown.settle();
     }
@@ -209,7 +216,9 @@ impl Detector {
         if self.book.selector().is_none() {
             self.detected.remove(&identity);
         } else if let Some(undetected) = self.detected.get_mut(&identity) {
-            // If the object still exists, its labels can match again while its operations settle.
+            // With a label selector, `DELETED` can mean that the labels no longer match. If they
+            // match again within the debounce period, the next evaluation can end an operation. So
+            // the object stays in the map.
             undetected.get_or_insert(Undetected {
                 since: now.steady,
                 unselected: Vec::new(),

@@ -42,8 +42,8 @@ pub(super) struct TrackedSubject {
     /// timers of all subjects contains the same time
     /// ([`SharedState::timers`](super::shared_state::SharedState::timers)).
     pub(super) timer: Option<Instant>,
-    /// What the operations of the subject use of the bounds on operations. The tracker updates this
-    /// value after each event.
+    /// How much of the bounds on operations the operations of the subject use, by rule set. The
+    /// tracker updates this value after each event.
     pub(super) usage: ObjectUsage,
     /// True if the subject was restored by a new leader, and has not been evaluated yet. Until the
     /// first evaluation, the tracker does not know whether the operations are still in flight.
@@ -82,9 +82,9 @@ impl TrackedSubject {
                 .chain(it.timing.deadline)
         });
         let ready = self.waiting.values().filter_map(|waiting| waiting.ready);
-        // Past times in `states` and `ready` need no timer. For example, an operation can still
-        // wait after the end of its `appearAfter`, because another operation supersedes it. A timer
-        // cannot end this wait.
+        // Past times in `states` and `ready` need no timer. For example, another operation can
+        // supersede a waiting operation after the end of its `appearAfter` (the time before clients
+        // see the operation). A timer cannot end this wait.
         let later = states.chain(ready).filter(|at| *at > step.now.steady);
         settled.chain(later).min()
     }
@@ -123,8 +123,8 @@ impl TrackedSubject {
             detections_by_rule_set.apply(book, what, &mut operation.detections);
         }
         self.drop_undetected();
-        // If the rule's `instance` has changed, another run has started. The previous run ends at
-        // the start of the new run, even if the watch reports the change later.
+        // If the rule's `instance` has changed, another run has started. The watch can report this
+        // change late, so the start of the new run is also recorded as the end of the previous run.
         let another = |it: &mut Operation| it.is_another_run().then_some(End::Replaced);
         for ended in self.complete_each(another, start.at, step) {
             self.add_waiting(ended.what, ended.detections, start, step);
@@ -172,8 +172,9 @@ impl TrackedSubject {
 
     /// Updates all operations of the subject, and writes the operations that have changed:
     ///
-    /// - The debounce period of an operation starts when the operation is no longer detected. The
-    ///   debounce period of a restored operation does not start while its rule can still arrive.
+    /// - The debounce period of an operation starts when the operation is no longer detected. If a
+    ///   new leader has restored the operation, but has not received its rule yet, the debounce
+    ///   period does not start.
     /// - The debounce period is cancelled when the operation is detected again.
     /// - An operation completes when another operation supersedes it.
     /// - A waiting operation starts when its `appearAfter` is over and no operation supersedes it.
@@ -208,7 +209,9 @@ impl TrackedSubject {
     }
 
     /// Applies new rules. `changed` is the target (the resource that rules watch) whose rules have
-    /// changed. None if the rules have not changed, but the server has just sent all rule books.
+    /// changed. `changed` is None for the message `AllRuleBooksSent`: no rules have changed, but
+    /// the tracker now knows which rules do not exist.
+    ///
     /// Removes the detections of removed rules. Completes the operations that no rule can detect
     /// any more, with the reason `end`. If the rules of a restored operation can still arrive, the
     /// operation stays in flight.
@@ -220,11 +223,13 @@ impl TrackedSubject {
     ) {
         let is_own = changed.is_none_or(|target| self.target == *target);
         if is_own {
-            // After a change of the rules, the feed lists all objects again.
+            // After a change of the rules, the feed lists all objects again. Until this list has
+            // evaluated the subject, no debounce period of a restored operation ends.
             self.continue_debounce(changed.is_some(), step);
         }
         let (books, subject) = (step.books, &self.subject.reference);
-        // No feed watches a subject without a target.
+        // The target of a restored subject can still be unknown. No feed watches such a subject, so
+        // no rule can detect its operations.
         let has_target = !self.has_no_target();
         let keeps = |what: &OperationName, rule_set: &Text| {
             let may_arrive = books.may_arrive(rule_set, &what.operation);

@@ -1,9 +1,9 @@
 //! The main loop of `kubectl ifo wait`: reads the activity or lists the operations, decides whether
 //! the wait ends, and otherwise waits for a change.
 //!
-//! After each problem that can go away, the result is unknown, and the quiet period begins again.
-//! The loop reads everything again after [`RETRY_INTERVAL`]. Examples are an interrupted watch, a
-//! rule set that does not work, and a server that does not answer.
+//! Some problems can go away: an interrupted watch, a rule set that does not work, or a server that
+//! does not answer. After such a problem, the result is unknown, and the quiet period begins again.
+//! The loop reads everything again after [`RETRY_INTERVAL`].
 //!
 //! A watch can fail without an error, and then delivers no changes. So only the answer to a new
 //! request can confirm that no operation is in flight.
@@ -33,8 +33,9 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Interval at which the operations and the rule sets are read again during the wait.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Interval at which everything is read again while the result is unknown, or while an activity
-/// decides.
+/// Interval at which everything is read again while the result is unknown. The interval is the same
+/// while the command reads an idle activity instead of a list of operations, because the command
+/// does not watch activities.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest time for which the result may be unknown. After this time, the wait ends with the exit
 /// code for an unknown result. A restart of `ifo-apiserver`, including its first lists of all
@@ -48,7 +49,7 @@ const MAX_IGNORED: usize = 250;
 /// the `ifo-apiserver` that writes the custom resources is killed, they are out of date. So they
 /// cannot prove that nothing is in flight.
 const NOT_DETECTING: &str = "custom resources show only the operations that were in flight when they were written; to detect current ones, run ifo-apiserver";
-/// The message if the timeout passes before the deciding answers have arrived.
+/// The message if the timeout passes before the answers of the cluster prove a result.
 const NO_ANSWER: &str =
     "the cluster has not returned all operations and rule sets before the timeout";
 /// The message if the cluster has not answered for [`MAX_UNKNOWN_TIME`].
@@ -80,7 +81,8 @@ impl<'a> OperationWait<'a> {
     }
 
     /// Waits until the goal is reached or cannot be reached, or until the result has been unknown
-    /// for [`MAX_UNKNOWN_TIME`]. A single check or an error ends the wait earlier.
+    /// for [`MAX_UNKNOWN_TIME`]. An error that cannot go away ends the wait at once. With
+    /// `--timeout=0`, the command does not wait: it ends after the first attempt.
     pub(super) async fn run(&mut self) -> Step<Infallible> {
         let mut server = self.args.connect.open().await?;
         self.filters.resolve(&server).await;
@@ -110,8 +112,8 @@ impl<'a> OperationWait<'a> {
 
     /// Returns true if the command tries again after this problem. After the first answer of the
     /// cluster, the command tries again after each problem that can go away. Before, it tries again
-    /// only if the server is busy or unavailable, because a wrong setting can be the cause of
-    /// another problem.
+    /// only if the server is busy or unavailable. A wrong setting, such as a wrong address, can
+    /// cause the other problems.
     fn is_temporary(&self, problem: &Problem) -> bool {
         use Problem::{Busy, Expired, Other, TimedOut, Unavailable, Unreachable};
         match problem {
@@ -126,8 +128,8 @@ impl<'a> OperationWait<'a> {
     async fn attempt(&mut self, server: &mut ApiClient) -> Step {
         let rule_sets = RuleSets::read(server).await;
         let all = rule_sets.iter().flat_map(|it| &it.items);
-        // The rule sets that need not work, without those of `--ignore-rule-set`. In the header,
-        // the names of `--ignore-rule-set` come first.
+        // `others` are rule sets that cannot detect matching operations, so they need not work. In
+        // the header, the names of `--ignore-rule-set` come first.
         let others = all.filter(|it| !must_work(it, &self.filters, &[]));
         let others = others.map(ListedRuleSet::name);
         let others = others.filter(|name| !self.args.ignored.iter().any(|it| it == name));
@@ -158,8 +160,9 @@ impl<'a> OperationWait<'a> {
             self.ended(&source, missing).await;
         }
         self.state.listed(&listed, Instant::now());
-        // With custom resources, `decide` does not check the rule sets. For the goal `idle`, this
-        // function has already returned above.
+        // Only `ifo-apiserver` states whether a list is complete. So with custom resources, `decide`
+        // does not check the rule sets. The goal `idle` needs this check, so with custom resources
+        // this function has returned an error for this goal above.
         let completeness = (source.served == Served::Live).then(|| source.completeness.clone());
         let sees_all = source.namespaces.is_none() || self.filters.namespace.is_some();
         self.decide(&rule_sets, completeness, sees_all)?;
@@ -180,10 +183,10 @@ impl<'a> OperationWait<'a> {
             [] => "metadata.name=cluster".to_owned(),
             [FilterValue::Node(node)] => format!("metadata.name=node.{node}"),
             [FilterValue::Component(name)] => format!("metadata.name=component.{name}"),
-            // In the namespace of the server, the activity named `namespace` also counts operations
-            // on cluster-scoped objects. `-n` does not select them, so this activity must not
-            // decide. Without a field selector, the answer has several activities there, so this
-            // function returns None.
+            // A list without a field selector returns all activities of the namespace. The
+            // namespace of the server has several activities, so this function returns None there.
+            // This is intended: there, the activity named `namespace` also counts operations on
+            // cluster-scoped objects, which `-n` does not select.
             [FilterValue::Namespace(_)] => String::new(),
             _ => return None,
         };

@@ -56,9 +56,9 @@ const CHUNK: usize = 16 << 10;
 /// is an error, the watch sends the error to the client before the watch ends.
 pub type WatchEnd = BoxFuture<'static, Option<ErrorStatus>>;
 
-/// Answers a watch request. `peer` has the hooks of the server if the client is another replica.
-/// Then a watch without initial events begins with a bookmark, which confirms that this server has
-/// the requested version.
+/// Answers a watch request. If the client is another replica, `peer` is the hooks of this server.
+/// Otherwise, `peer` is None. The watch of another replica begins with a bookmark if it has no
+/// initial events. This bookmark confirms that this server has the requested version.
 pub fn watch<M: Model>(
     resource: &Arc<Resource<M>>,
     read: &Read<'_>,
@@ -81,8 +81,9 @@ pub fn watch<M: Model>(
     if let Some(hooks) = peer {
         scope = hooks.scope_of_peer(&resource.info, scope);
     }
-    // The channel has room for one chunk. The watch and the receiver of the channel are polled in
-    // the same stream, so the watch runs only while the connection asks for data.
+    // The channel has room for one chunk. The watch has no task of its own: the body polls the
+    // watch and the receiver of the channel. So the watch runs only while the connection reads the
+    // body.
     let (chunks, body) = mpsc::channel(0);
     let watcher = Watcher {
         resource: Arc::clone(resource),
@@ -131,8 +132,8 @@ type InitialObjects<M> = Option<Vec<Arc<Entry<M>>>>;
 impl<M: Model> Watcher<M> {
     /// Sends the events of the watch until its end.
     async fn run(mut self, end: WatchEnd) {
-        // A watch with a duration of zero sends no events. The timer below would fire too late,
-        // after the first events.
+        // A watch with a duration of zero sends no events. The timer in `send_events` cannot ensure
+        // this, because tokio rounds the deadline up to the next millisecond.
         if self.plan.duration.is_zero() {
             return;
         }
@@ -151,8 +152,8 @@ impl<M: Model> Watcher<M> {
     async fn send(&mut self, chunk: impl Into<Bytes>) {
         let chunk = chunk.into();
         if !chunk.is_empty() {
-            // An error means that the body was dropped. The body contains this future, so the
-            // future is being dropped, too.
+            // The send fails only if the receiver was dropped. The body owns the receiver and this
+            // future, and drops both together. So this error needs no handling.
             let _ = self.chunks.send(chunk).await;
         }
     }
@@ -257,7 +258,8 @@ impl<M: Model> Watcher<M> {
     ///   view.
     ///
     /// Returns false if the client does not read the events within a minute. Reading a list has the
-    /// same limit. Without the limit, a slow watch would keep replaced objects in memory.
+    /// same limit. Until all events are sent, `entries` keeps the objects in memory, even after the
+    /// store has replaced or deleted them. The limit ends this use of memory.
     ///
     /// As in the kube-apiserver, such a watch ends without an error. If the events are initial
     /// events, the client has not received the bookmark after them. So the client knows that the
