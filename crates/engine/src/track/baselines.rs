@@ -35,12 +35,12 @@ pub(super) const ENOUGH_TO_JUDGE: u64 = 20;
 const MAX_BASELINES: usize = 1_000;
 
 /// Maximum length of all baselines as text, in bytes. `ifo-apiserver` stores the text in a
-/// ConfigMap, which can have 1 MiB. If the text would be longer, it leaves out the baselines that
-/// `remove_surplus` removes first.
+/// ConfigMap, which can have 1 MiB. If the text would be longer, [`SharedBaselines::encode`] leaves
+/// out some baselines: those that `Baselines::remove_surplus` removes first.
 pub const MAX_ENCODED_BYTES: usize = 512 * 1024;
 
-/// Version of the format of this text. [`SharedBaselines::load`] refuses a text with another
-/// version.
+/// Version of the format of the text that [`SharedBaselines::encode`] returns.
+/// [`SharedBaselines::load`] refuses a text with another version.
 const FORMAT: u32 = 2;
 
 /// Identity of a baseline.
@@ -231,9 +231,11 @@ impl SharedBaselines {
     }
 
     /// Adds the runs of a text from [`SharedBaselines::encode`]. These runs count as older than the
-    /// known runs. Returns the number of baselines in the text. If two baselines have the same
-    /// identity but different timing hashes, they belong to different versions of the rule and
-    /// cannot be merged. In this case, the baseline whose last run is newer stays.
+    /// known runs. Returns the number of baselines in the text.
+    ///
+    /// A baseline of the text and a known baseline can have the same identity, but different timing
+    /// hashes. They belong to different versions of the rule, and cannot be merged. So only the
+    /// baseline with the newer last run stays.
     ///
     /// The caller must then send [`Message::BaselinesLoaded`](super::Message::BaselinesLoaded).
     pub fn load(&self, text: &str) -> Result<usize, BaselinesError> {

@@ -16,7 +16,7 @@ pub struct Books {
     /// The rule sets of all rule books, by name, each with its rule book.
     rule_sets: HashMap<Text, (Arc<RuleBook>, Arc<RuleSet>)>,
     /// The rules that the last change of a rule book has removed: the name of the rule set, and the
-    /// operation.
+    /// operation. These rules do not count as rules that may still arrive ([`Books::may_arrive`]).
     removed: HashSet<(Text, Text)>,
     /// The rule sets without a rule book. None until the server has read all rule sets.
     pub without_book: Option<Arc<RuleSetsWithoutBook>>,
@@ -78,7 +78,7 @@ impl Books {
         })
     }
 
-    /// Returns true if the rule of a rule set for an operation has not arrived yet, and may still
+    /// Returns true if the rule set has no rule for the operation yet, and such a rule may still
     /// arrive.
     pub fn may_arrive(&self, rule_set: &Text, operation: &Text) -> bool {
         let without = self.without_book.as_ref();

@@ -15,8 +15,8 @@ pub enum End {
     /// The rule's `outcome` yielded this state. The text is about the end, such as the cause of a
     /// failure. It may be empty.
     Outcome(State, Text),
-    /// The rule's `outcome` yielded `Succeeded`, but the rule detects a problem instead of work. So
-    /// the problem is over. The text is about the end. It may be empty.
+    /// The rule's `outcome` yielded `Succeeded`, but the operation of this rule is a problem and
+    /// not work. So the problem is over. The text is about the end. It may be empty.
     Recovered(Text),
     /// The operation with this name superseded the completed operation.
     Superseded(Text),

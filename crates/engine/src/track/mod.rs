@@ -46,7 +46,8 @@ pub enum Write {
     /// Adds or replaces an object. The index assigns the resourceVersion. If nothing except the
     /// resourceVersion would change, the index ignores the write.
     Put {
-        /// Namespace and name of the object. The index does not compare them with `object`.
+        /// The key of the object. The caller must pass the key that belongs to `object`, because
+        /// the index does not compare them.
         key: Key,
         /// The object, without a resourceVersion.
         object: Object,
@@ -77,18 +78,20 @@ pub enum Message {
     /// first [`Message::Rules`].
     Resume(Box<InitialState>),
     /// The server has read all rule sets of the cluster, and has sent all rule books as
-    /// [`Message::Rules`]. The rule sets in this message have no rule book. Each other rule set is
-    /// in a rule book.
+    /// [`Message::Rules`]. This message contains the rule sets that are in no rule book. From it,
+    /// the tracker knows which rules of restored operations can still arrive.
     AllRuleBooksSent(Arc<RuleSetsWithoutBook>),
-    /// Stored runs were added to the baselines ([`SharedBaselines::load`]), so that operations in
-    /// flight can be overdue now.
+    /// The stored durations of earlier runs were added to the baselines
+    /// ([`SharedBaselines::load`]). The tracker checks all operations in flight again, because some
+    /// of them can be overdue in comparison with these runs.
     BaselinesLoaded,
     /// The namespaces or nodes that exist now. The tracker deletes the retained completed
     /// operations and the records of deleted namespaces. The task that writes the tracker's changes
     /// to the index uses both lists to compute the activities.
     Existing(Existing),
-    /// The rule sets that may miss operations now. The gaps are written to the index after the
-    /// operations of all earlier messages. The tracker ignores this message.
+    /// The rule sets that may miss operations now. The tracker ignores this message. The task that
+    /// writes the tracker's changes to the index also writes these gaps, after the changes of all
+    /// earlier messages.
     Gaps(Gaps),
     /// A request for an answer as soon as the index contains the changes of all earlier messages.
     /// The task that writes these changes to the index sends the answer. The tracker ignores this

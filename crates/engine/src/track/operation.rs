@@ -225,9 +225,13 @@ impl Operation {
         }
     }
 
-    /// Returns the end of this operation, as its rule defines the end. The rule decides whether the
-    /// deletion of the object is a success, and whether the outcome `Succeeded` means only that a
-    /// problem is over.
+    /// Returns `end` with the details that depend on the rule:
+    ///
+    /// - If the object was deleted, the rule decides whether the deletion is a success.
+    /// - If the outcome is `Succeeded` and the rule detects a problem, the end becomes
+    ///   [`End::Recovered`].
+    ///
+    /// Returns `end` unchanged in all other cases, and if the rule is unknown.
     pub fn own_end(&self, end: End, books: &Books) -> End {
         let Some(rule) = self.rule(books) else {
             return end;

@@ -1,7 +1,10 @@
 //! The bounds on the operations that the tracker keeps in memory. An operation counts for each rule
-//! set that detects it, from its detection to its end. Each rule set has a bound of its own, so it
-//! cannot use up the bound of another rule set. In addition, all rule sets share one bound. Each
-//! component has a share of this bound for all its rule sets together.
+//! set that detects it, from its detection to its end. There are three bounds:
+//!
+//! - The operations of one rule set on one object.
+//! - All operations of one rule set.
+//! - The operations of all rule sets together. Each component has a share of this bound for all its
+//!   rule sets together.
 //!
 //! An operation with long texts counts as several operations ([`TEXTS_OF_OPERATION`]). So the
 //! bounds on the number of operations also limit their memory.
@@ -64,7 +67,7 @@ impl ObjectUsage {
 pub(super) struct Refusal {
     /// Name of the rule set.
     pub rule_set: Text,
-    /// The bound.
+    /// The bound that refused the operation.
     pub reached: ReachedBound,
     /// How often the operation counts for the bounds.
     pub count: usize,
@@ -136,8 +139,9 @@ impl OperationLimits {
         std::mem::take(&mut self.refused)
     }
 
-    /// Returns the bound that `count` more operations exceed, and its maximum. `on_object` is what
-    /// the rule set already uses on the object.
+    /// Returns the first bound that `count` more operations of the rule set exceed, and the maximum
+    /// of this bound. `on_object` is the count of the rule set's operations that the object already
+    /// has.
     fn exceeded(
         &self,
         (component, name): &RuleSetId,

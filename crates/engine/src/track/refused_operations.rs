@@ -2,8 +2,8 @@
 //! [`Activity`](crate::rules::Activity) of the rule sets. The refused operations themselves are not
 //! stored, so the memory for them is bounded by the number of rule sets.
 //!
-//! When there is room again, the feed lists all objects of its target. If the bounds refuse nothing
-//! in this list, the rule set shows all its operations again.
+//! When a bound has room again, the feed lists all objects of its target. If the bounds refuse no
+//! operation of a rule set in this list, clients see all operations of this rule set again.
 
 use super::operation_limits::{OperationLimits, Refusal};
 use crate::rules::{Fact, OperationBound, Report, RuleBook, RuleSet};
@@ -19,7 +19,8 @@ pub(super) struct RefusedOperations(BTreeMap<(Text, OperationBound), RefusedAtBo
 struct RefusedAtBound {
     rule_set: Arc<RuleSet>,
     report: Report,
-    /// The smallest [`Refusal::count`] since the last list began.
+    /// The smallest [`Refusal::count`] since the last list began. If the bound has room for this
+    /// count, a new list can add at least one of the refused operations.
     least_count: usize,
     /// True if the bound has refused an operation since the last list began.
     is_confirmed: bool,

@@ -31,7 +31,8 @@ pub(super) struct RetainedByComponent {
     /// None if the tracker retains no objects.
     retention: Option<Retention>,
     objects: BTreeMap<Key, RetainedObject>,
-    /// Time of expiry and key of the objects of each owner. Owners without objects have no entry.
+    /// Time of expiry and key of each object, by the rule set that owns the object. A rule set
+    /// without objects has no entry.
     by_owner: BTreeMap<RuleSetId, BTreeSet<(Instant, Key)>>,
 }
 
@@ -67,7 +68,7 @@ impl RetainedByComponent {
         let Some(left) = age.and_then(|age| age.checked_sub(now.since(end))) else {
             return false;
         };
-        // All objects of an owner share one copy of its names.
+        // All objects of a rule set share one copy of the names in `owner`.
         let known = self.by_owner.get_key_value(&owner);
         let owner = known.map_or(owner, |(known, _)| known.clone());
         let until = now.steady + left;
@@ -100,8 +101,8 @@ impl RetainedByComponent {
         self.objects.keys().map(|key| key.object_namespace().into())
     }
 
-    /// Removes each object in a namespace for which `was_deleted` returns true. Its argument is the
-    /// start of the operation. Returns the keys of the removed objects.
+    /// Removes objects in a namespace. Calls `was_deleted` with the start of the operation of each
+    /// object. If the result is true, removes the object. Returns the keys of the removed objects.
     pub fn remove_from(
         &mut self,
         namespace: &str,

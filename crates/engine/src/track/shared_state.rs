@@ -142,9 +142,9 @@ impl SharedState {
         let (key, kind) = (operation.key(), &operation.object.spec.subject.kind);
         tracing::info!(subject = %kind, namespace = %key.namespace, name = %key.name,
             operation = %name, "operation started");
-        // If the tracker has forgotten when the previous run started, the new run can get the same
-        // name. If the previous run is still retained, the end of its retention would then delete
-        // the new operation. So the previous run is no longer retained.
+        // The new run can have the same name as an earlier run whose start the tracker has
+        // forgotten. If this earlier run stayed retained, the end of its retention would delete the
+        // new operation.
         self.retained.remove(&key);
         self.show(operation);
     }

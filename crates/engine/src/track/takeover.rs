@@ -106,9 +106,10 @@ impl InitialState {
     /// A custom resource with values that `ifo-apiserver` never writes is logged and ignored. A
     /// custom resource of a deleted namespace is ignored, too.
     ///
-    /// If the index has only the record of the operation, the previous leader completed the operation and
-    /// deleted it from the index, but did not delete the custom resource. Then this method does not
-    /// restore the operation. Persistence later deletes the custom resource as an orphan.
+    /// The index can contain only the record of the operation. In this case, the previous leader
+    /// completed the operation and deleted it from the index, but did not delete the custom
+    /// resource. So this method does not restore the operation. Persistence later deletes the
+    /// custom resource as an orphan.
     ///
     /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
     /// nothing and returns false. The caller then stops reading.
@@ -119,8 +120,9 @@ impl InitialState {
         let name = object.metadata.name.clone();
         match Restored::from_custom_resource(object, &self.cluster_namespace, now) {
             Ok(restored) if self.is_from_deleted_namespace(&restored) => {}
-            // The namespaces are unknown, so the namespace may be deleted. Users must not see an
-            // operation of a deleted namespace.
+            // The namespaces could not be read, so the namespace of this completed operation may be
+            // deleted. The operation is ignored, because users must not see operations of a deleted
+            // namespace.
             Ok(restored)
                 if self.namespaces.is_none()
                     && restored.ended.is_some()
@@ -184,8 +186,8 @@ impl InitialState {
     /// Returns true if the namespace of the operation was deleted after the last detection of the
     /// operation.
     ///
-    /// If the namespaces could not be read, the result is false. If the subject of an operation in
-    /// flight no longer exists, the leader notices this later, when it lists the objects.
+    /// If the namespaces could not be read, the result is false. An operation in flight then stays
+    /// until the leader lists the objects. If the list lacks the subject, the operation completes.
     fn is_from_deleted_namespace(&self, restored: &Restored) -> bool {
         let operation = &restored.operation;
         let last = match restored.ended {
@@ -240,7 +242,10 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // The tracker can have received the namespaces before the operations.
+        // If the tracker has already received the namespaces, they are used instead of the
+        // namespaces in `state`. They are first removed from the tracker. So `set_namespaces`
+        // handles them as at its first call, and also checks the namespaces of the restored
+        // operations.
         let namespaces = self.shared.namespaces.take().or(state.namespaces);
         if let Some(namespaces) = namespaces {
             self.set_namespaces(&namespaces, now.steady);
@@ -289,9 +294,10 @@ impl Tracker {
         let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
         let is_retained = retained.insert(key.clone(), owner, times, now);
-        // A custom resource can contain the end of an operation that is in flight in the index.
-        // Clients that watch operations must receive the end before the deletion. If the index
-        // contains the same object, it ignores the write.
+        // If the operation is in flight in the index, its end comes from a custom resource. Clients
+        // that watch operations must receive this end before the deletion, so the write of the
+        // completed operation comes first. If the index already contains the completed operation,
+        // the index ignores the write.
         if is_in_index || is_retained {
             self.shared.show(&operation);
         }

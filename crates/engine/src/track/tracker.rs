@@ -38,8 +38,9 @@ pub struct Tracker {
     pub(super) shared: SharedState,
     /// Work that is not finished. It must be finished before the next message.
     pub(super) pending: VecDeque<PendingWork>,
-    /// Reports of bounds that no longer refuse operations. The tracker drops these reports when the
-    /// operations that were refused before are in the index.
+    /// Reports of bounds that no longer refuse operations. While such a report exists, lists for
+    /// clients count as incomplete. So the tracker drops these reports only when the index contains
+    /// the operations that the bounds refused before ([`Tracker::committed`]).
     pub(super) ended_refusals: Vec<Report>,
 }
 
@@ -49,8 +50,9 @@ pub(super) struct FeedState {
     /// The tracked subjects that the feed has reported since the current list began. None while no
     /// list runs.
     seen: Option<HashSet<Identity>>,
-    /// True if the first list is complete. From then on, each evaluated object counts as an object
-    /// that has just changed.
+    /// True if the first list is complete. Operations on an object of the first list may have
+    /// started long ago. Afterwards, each evaluated object counts as an object that has just
+    /// changed.
     synced: bool,
     /// True while the watch is interrupted.
     is_interrupted: bool,
@@ -140,7 +142,8 @@ impl Tracker {
                         let identity = subject.identity(&source.target);
                         match missing.filter(|_| self.subjects.contains_key(&identity)) {
                             Some(missing) => {
-                                // If the feed has ended, the next feed lists all objects again.
+                                // If the feed has ended, it does not receive the subject. This
+                                // error is ignored, because the next feed lists all objects again.
                                 let _ = missing.send(vec![subject]);
                             }
                             None => self.step(&identity, now, TrackedSubject::deleted),
@@ -165,9 +168,10 @@ impl Tracker {
     /// Stores which namespaces exist. Handles the namespaces that were deleted since the last call,
     /// even if they were created again.
     ///
-    /// At the first call, there is no earlier list. So a namespace of an operation or record counts
-    /// as deleted if it does not exist. `Tracker::resume` has already found the namespaces that
-    /// were created again.
+    /// At the first call, there is no earlier list to compare with. So the namespace of an
+    /// operation or record counts as deleted if it does not exist now. A namespace that was deleted
+    /// and created again does exist. For restored operations, `Tracker::resume` has already handled
+    /// such namespaces.
     pub(super) fn set_namespaces(&mut self, existing: &Arc<Namespaces>, now: Instant) {
         let shared = &mut self.shared;
         let before = shared.namespaces.replace(existing.clone());
@@ -184,7 +188,8 @@ impl Tracker {
         let again = existing.keys();
         let again = again.filter(|name| shared.deleted_namespaces.get(name).is_some());
         earlier.extend(again.cloned());
-        // This namespace also contains the operations on cluster-scoped objects.
+        // The cluster namespace never counts as deleted, because it also contains the operations on
+        // cluster-scoped objects.
         earlier.remove(&shared.settings.cluster_namespace);
         for name in earlier {
             let created = existing.get(&name);
@@ -283,8 +288,9 @@ impl Tracker {
     /// labels. In this case, the tracker only sends the subject on the channel `missing`.
     fn synced(&mut self, source: &Source, missing: MissingSubjects, now: ClockReading) {
         if source.namespace.is_some() {
-            // This feed state exists only if the rules changed during an interruption
-            // (`apply_rules`).
+            // If the rules changed during an interruption, `apply_rules` has added the state of a
+            // feed of all namespaces. But this target has a feed for each of its namespaces
+            // instead, so the added state is removed.
             self.feeds.remove(&all_namespaces(&source.target));
         }
         let feed = self.feed_state(source);
@@ -337,14 +343,15 @@ impl Tracker {
         let old = self.feeds.extract_if(|source, _| source.target == *target);
         let was_interrupted = old.fold(false, |any, (_, feed)| any | feed.is_interrupted);
         // The interruption lasts until a new feed has listed the objects. Otherwise, an operation
-        // would complete if its debounce period has ended during the interruption.
+        // whose debounce period has ended during the interruption would complete now, although a
+        // rule may detect the operation in the new list.
         if was_interrupted && book.is_some() {
             self.feed_state(&all_namespaces(target)).is_interrupted = true;
         }
         self.books.set(target, book);
-        // Restored subjects have no target yet. The target of other subjects has no rules any more
-        // if the rules now name another version of the resource. Then the feed of that version
-        // watches these subjects.
+        // A subject whose target has no rules gets a target whose rules are about the kind of the
+        // subject. There are two such cases. A restored subject has no target yet. Or the rules now
+        // name another version of the resource, so the feed of that version watches the subject.
         for tracked in self.subjects.values_mut() {
             let subject = &tracked.subject.reference;
             if self.books.of(&tracked.target).is_none()
@@ -366,7 +373,7 @@ impl Tracker {
     }
 }
 
-/// Returns the source of all objects of a target.
+/// Returns the identity of the feed that watches a target in all namespaces.
 fn all_namespaces(target: &Arc<Gvr>) -> Source {
     Source {
         target: target.clone(),

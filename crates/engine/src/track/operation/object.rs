@@ -1,5 +1,5 @@
-//! Changes the `InFlightOperation` that clients read. Also reads the values of the rule back from
-//! such an object, when the operation is restored.
+//! Changes the `InFlightOperation` that clients read. When an operation is restored, also reads the
+//! values of its rule from its `InFlightOperation`.
 
 use super::timing::{JudgedCondition, Judgement};
 use super::{ChangeContext, Operation, OperationStart, TimingInput};
@@ -289,7 +289,8 @@ fn shown_reason(values: &ShownValues, operation: &Text) -> Text {
     }
 }
 
-/// Returns the values of the rule that the object contains. All other values have their defaults.
+/// Returns the values of the rule that `object` contains. The object does not contain all values of
+/// a rule. The missing ones get their defaults.
 pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
     let (spec, status) = (&object.spec, &object.status);
     let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));

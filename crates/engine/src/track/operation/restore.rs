@@ -165,8 +165,9 @@ fn check(object: &InFlightOperation, now: Timestamp) -> Result<(), NotRestored> 
     let are_labels =
         authors_labels(object).all(|(key, value)| labels::is_key(key) && labels::is_value(value));
     let is_over = status.phase == Phase::Completed;
-    // The default reason of an operation in flight is its name. The name can be invalid as the
-    // reason that a rule yields.
+    // If the rule yields no reason, an operation in flight has a reason that the server derives
+    // from its name. The derived reason can contain characters that are not valid in the reason of
+    // a rule. So the derived reason is checked separately.
     let is_default = !is_over && *status.reason == *operation_reason(&object.spec.operation);
     let is_reason = is_default || rules::is_reason(&status.reason);
     let (message, owners) = (&*status.message, object.spec.subject.owner_references.len());

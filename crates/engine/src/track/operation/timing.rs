@@ -25,8 +25,8 @@ use ifo_api::metadata::UnknownFields;
 use jiff::{SignedDuration, Timestamp};
 use std::time::{Duration, Instant};
 
-/// Minimum number of earlier runs from which clients see the usual duration of an operation. With
-/// fewer runs, clients see the rule's `expectedDuration` instead, if the rule has one.
+/// Minimum number of known earlier runs. With fewer runs, clients do not see the usual duration of
+/// the operation. They see the rule's `expectedDuration` instead, if the rule has one.
 const ENOUGH_TO_SHOW: u64 = 5;
 
 /// Minimum difference between the 95th percentile of earlier runs and the limit that follows from
@@ -210,7 +210,8 @@ impl OperationTiming {
             let passed = self.counted.saturating_sub(self.counted_at_rise);
             judge(passed, (limit, Explanation::Progress(percent, limit)))
         });
-        // The limit of a rule can be so long that the clock cannot represent its end.
+        // The limit of a rule can be so long that the clock cannot represent its end. Then there is
+        // no deadline, because the operation cannot reach the limit.
         self.deadline = wait.and_then(|wait| now.checked_add(wait));
         Judgement {
             overdue,
@@ -223,8 +224,8 @@ impl OperationTiming {
     /// limit, or if the counted time is unknown. The limit is:
     ///
     /// - If the rule has an `expectedDuration`: this duration.
-    /// - If enough earlier runs are known: twice their 95th percentile, but at least the percentile
-    ///   plus [`MIN_EXCESS`].
+    /// - Otherwise, if enough earlier runs are known: twice their 95th percentile, but at least the
+    ///   percentile plus [`MIN_EXCESS`].
     fn overdue_limit(&self, input: TimingInput) -> Option<(Duration, Explanation)> {
         if !self.is_comparable {
             return None;
@@ -238,9 +239,11 @@ impl OperationTiming {
         Some((limit, Explanation::EarlierRuns(p95, usual.runs)))
     }
 
-    /// Updates the values that depend on the progress. If the progress falls, forgets the earlier
-    /// rises. Later rises then count from the lower value. Returns true if the progress has risen.
-    /// The first known progress counts as a rise.
+    /// Updates the values that depend on the progress. Returns true if the progress has risen. The
+    /// first known progress counts as a rise.
+    ///
+    /// If the progress falls, forgets the earlier rises. A later progress counts as a rise if it is
+    /// above the lower value.
     fn update_progress(&mut self, progress: Option<u8>) -> bool {
         let Some(progress) = progress else {
             return false;

@@ -26,7 +26,8 @@ impl TrackedSubject {
                     return true;
                 };
                 let before = detection_of(&self.operations, &self.waiting, what, name);
-                // `continueWhile` alone does not start an operation.
+                // Only `continueWhile` is true here, which does not start an operation. So no bound
+                // applies.
                 if before.is_none() && values.only_continues {
                     return true;
                 }
@@ -67,9 +68,9 @@ impl TrackedSubject {
     }
 }
 
-/// Returns the values that a rule set yields for an operation. During the debounce period of an
-/// operation, these are the last values that clients saw. None if the rule set does not detect the
-/// operation.
+/// Returns the values that a rule set yields for a known operation. None if the rule set does not
+/// detect the operation. There is one exception: if clients see the values of this rule set, the
+/// result is these values, also during the debounce period.
 fn detection_of<'a>(
     operations: &'a LiteMap<OperationName, Operation>,
     waiting: &'a LiteMap<OperationName, WaitingOperation>,

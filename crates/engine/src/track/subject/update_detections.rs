@@ -20,7 +20,9 @@ pub(super) struct DetectionsByRuleSet {
     /// The detections, by operation and name of the rule set. None for a rule that failed or was
     /// not evaluated.
     pub(super) found: BTreeMap<OperationName, BTreeMap<Text, Option<Arc<RuleValues>>>>,
-    /// The rules that were not evaluated completely. Their operations stay as they are.
+    /// The rules without a result for the whole object: rules that failed or were skipped, and
+    /// rules with `forEach` that were not evaluated on all elements. An earlier detection of their
+    /// operations stays, unless this evaluation has a new one.
     incomplete_rules: BTreeSet<RuleKey>,
 }
 

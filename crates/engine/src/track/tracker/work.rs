@@ -67,7 +67,7 @@ impl Tracker {
             let is_last = due.is_empty();
             self.step_these(now, due, SubjectAction::Refresh);
             self.continue_work(FULL_BATCH);
-            // A refresh can set a timer that has already expired.
+            // The loop repeats, because a refresh can set a timer that has already expired.
             if is_last || !self.pending.is_empty() {
                 break;
             }
@@ -139,8 +139,9 @@ impl Tracker {
         }
     }
 
-    /// The caller calls this method when the index contains all writes that the tracker has
-    /// returned.
+    /// Drops the reports of bounds that no longer refuse operations, unless some work is
+    /// unfinished. The caller must call this method only when the index contains all writes that
+    /// the tracker has returned.
     pub fn committed(&mut self) {
         if self.pending.is_empty() {
             self.ended_refusals.clear();
