@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(super) const MAX_OBJECTS: usize = 2_000;
 
 /// Maximum size of the stored fields of one object, in bytes. Rules usually read a few hundred
-/// bytes. The feeds of the server decode only one large object at a time. Evaluations of stored
-/// objects ignore this limit, so large objects are not stored.
+/// bytes. Larger objects are not stored. The reason: all feeds of the server together decode only
+/// one large object at a time, but evaluations of stored objects do not wait for other feeds.
 pub(super) const MAX_FIELDS: usize = 64 << 10;
 
 /// Maximum number of bytes of the stored objects of all feeds together.
@@ -71,8 +71,8 @@ struct Refused {
     component: Text,
     _throttled: Report,
     /// Bytes of the smallest object that was refused since the last list began. An object whose
-    /// fields exceed [`MAX_FIELDS`] counts as 0 bytes: it is never stored, so the feed must list it
-    /// regularly.
+    /// fields exceed [`MAX_FIELDS`] is never stored, so the feed must list it regularly. It counts
+    /// as 0 bytes, so that [`StoredObjects::has_room`] usually returns true.
     least_bytes: usize,
     /// The value of [`StoredObjects::list_number`] when an object was last refused.
     list_number: u64,
@@ -115,7 +115,8 @@ impl StoredObjects {
     }
 
     /// Handles the evaluation of an object. If its result depends on the time, stores the fields
-    /// that `fields` returns, from the share of one of the components that need them.
+    /// that `fields` returns. The stored object uses the share of one component: the first one that
+    /// needs the object and has room for it.
     pub fn evaluated(
         &mut self,
         identity: impl Fn() -> Text,
@@ -165,8 +166,8 @@ impl StoredObjects {
         refused.list_number = self.list_number;
     }
 
-    /// Returns true if the feed must list all objects again. There are two cases: a refused object
-    /// could be stored now, or a refused object is too large to be stored.
+    /// Returns true if the feed must list all objects again, because a component now has room for a
+    /// refused object. An object that is too large to be stored counts as 0 bytes here.
     pub fn has_room(&self) -> bool {
         self.refused
             .values()

@@ -90,9 +90,9 @@ impl UnknownObjects {
         self.known.extend(gone.map(|(_, (_, report))| report));
     }
 
-    /// Withdraws the reports about objects that are no longer unknown. The caller first sends the
-    /// results for these objects to the tracker. Otherwise, clients could get a list of operations
-    /// that counts as complete, but lacks the operations on these objects.
+    /// Withdraws the reports about objects that are no longer unknown. The caller must first send
+    /// the results for these objects to the tracker. Otherwise, clients could get a list of
+    /// operations that counts as complete, but lacks the operations on these objects.
     pub(super) fn settle(&mut self) {
         self.known.clear();
     }
@@ -143,8 +143,9 @@ impl UnknownObjects {
     /// Returns true if a new list is needed to evaluate objects again, because the objects
     /// themselves are not stored. There are two cases:
     ///
-    /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object. Then objects of
-    ///   other rule sets have reached the maximum.
+    /// - A rule set has objects beyond [`MAX_OBJECTS`], but no remembered object, because objects
+    ///   of other rule sets have reached the maximum. The keys of this rule set can be removed only
+    ///   at the end of a list.
     /// - Some objects were not stored, or operations were refused at a bound, and there is room for
     ///   them now (`has_room`).
     ///

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The evaluation budgets of the rule sets of one rule book. The default value does not measure
-/// time.
+/// time, so it throttles no rule set.
 #[derive(Debug, Default)]
 pub struct RuleSetBudgets {
     time: Arc<EvaluationTime>,
@@ -54,16 +54,17 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Fills the account of a rule set that is throttled. So the rule set is no longer throttled if its
-    /// account is full, although it was not evaluated meanwhile.
+    /// Adds the time that has passed to the time account of a throttled rule set. If the account is
+    /// then full, the rule set is no longer throttled.
     ///
-    /// Evaluations fill only the accounts of the rule sets that cover the object. If a throttled rule
-    /// set covers no changed object, it recovers at the next resync. An empty account needs 10 s or
-    /// longer to become full, so this additional delay is acceptable.
+    /// Evaluations also fill accounts, but only those of the rule sets that cover the object. If a
+    /// throttled rule set covers no changed object, its account is filled only at the next resync.
+    /// This delay is acceptable, because an empty account needs 10 s or longer to become full.
     pub fn fill_account(&self, rule_set: &RuleSet) {
         let account = rule_set.activity.time();
-        // While the account of all rule sets together is empty, `may_evaluate` would throttle a rule set
-        // that has used more than its reduced allowance.
+        // `may_evaluate` fills the account. It must not be called for other rule sets: while the
+        // account of all rule sets together is empty, it would throttle a rule set that has used
+        // more than its reduced allowance.
         if account.is_exhausted()
             && let Some(now) = self.time.now()
         {

@@ -20,9 +20,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Maximum length of `instance`, `work`, `initiator` and `itemKey`, and of the name of a node, in
-/// bytes. These values are identifiers such as UIDs, which have 36 bytes. A longer value is a
-/// failure of the rule. Only a node is left out instead if its name is longer or has unprintable
-/// characters.
+/// bytes. These values are identifiers such as UIDs, which have 36 bytes. A longer value of one of
+/// the four fields is a failure of the rule. If the name of a node is longer or has unprintable
+/// characters, the node is left out without a failure.
 const MAX_IDENTITY: usize = 253;
 
 /// Maximum number of list elements on which a rule with `forEach` is evaluated. If the list has
@@ -162,10 +162,11 @@ impl<'s> ObjectEvaluator<'_, 's> {
     }
 
     /// Counts one more operation of the current rule set on the object. Returns false if there are
-    /// too many. Operations that `continueWhile` only continues have a count of their own. The
-    /// reason: the tracker reports the bound only when it refuses a new operation. With one count,
-    /// the continued operations could use up the count, and the tracker would receive no values of
-    /// new operations.
+    /// too many.
+    ///
+    /// Operations that `continueWhile` only continues have a count of their own. If all operations
+    /// had one count, these operations could use it up. The tracker would then receive no values of
+    /// new operations. But the tracker reports the bound only when it refuses a new operation.
     fn may_compute_operation(&mut self, only_continues: bool) -> bool {
         let count = &mut self.computed_operations[usize::from(only_continues)];
         *count += 1;

@@ -27,7 +27,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 /// Evaluates the rules of all rule sets in `book` that cover the object's namespace
-/// ([`RuleSet::covers`]). No rule set is throttled, because earlier evaluations have no effect.
+/// ([`RuleSet::covers`]). No rule set is throttled, because the time of the evaluations is not
+/// measured.
 ///
 /// If `expression` or `continueWhile` reads a missing field, the result is false. If another
 /// expression of a rule reads a missing field, this expression yields no value. Any other failure
@@ -41,10 +42,9 @@ pub fn evaluate(
     evaluate_within(book, doc, now, meter, &mut RuleSetBudgets::default())
 }
 
-/// Evaluates the object like [`evaluate`], but throttles rule sets. A rule set is throttled if
-/// earlier evaluations with the same `budgets` took too much time. A throttled rule set is
-/// evaluated only rarely. All other evaluations skip the rule set, and return its operations in
-/// [`Evaluation::unknown`]. The caller must keep separate `budgets` for each rule book.
+/// Evaluates the object like [`evaluate`]. If `budgets` measures time, also throttles each rule set
+/// whose evaluations have used too much time. A throttled rule set is evaluated only rarely. All
+/// other evaluations skip the rule set, and return its operations in [`Evaluation::unknown`].
 pub(super) fn evaluate_within(
     book: &RuleBook,
     doc: &Doc<'_>,

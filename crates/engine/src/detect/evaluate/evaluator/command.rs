@@ -44,9 +44,9 @@ fn command_line(words: &[String]) -> Result<String, EvaluationError> {
     Ok(line)
 }
 
-/// Quotes a word, so that the shells sh, bash, zsh and fish read the word as one argument. The
-/// result has single quotes and backslashes of the word outside of its quotes, because fish
-/// interprets a backslash between single quotes.
+/// Quotes a word, so that the shells sh, bash, zsh and fish read the word as one argument. Each
+/// single quote or backslash in the word is placed outside of the quotes, after a backslash. The
+/// reason: fish interprets a backslash between single quotes.
 fn quote(word: &str) -> String {
     let is_option = word.starts_with('-');
     let is_safe = |byte: u8| {
