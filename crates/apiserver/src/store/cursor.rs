@@ -15,9 +15,9 @@ use tokio::sync::watch;
 mod tests;
 
 /// Maximum number of changes that [`Cursor::next`] returns at once. There is one exception: changes
-/// with the same version are always returned together. A watch keeps the events for the returned
-/// changes in memory until its client has received them. So this number limits the memory of
-/// watches with slow clients.
+/// with the same version are always returned together, because the position of a cursor is a
+/// version. A watch keeps the events for the returned changes in memory until its client has
+/// received them. So this number limits the memory of watches with slow clients.
 const MAX_CHANGES: usize = 16;
 
 /// The position of a watch in the ring buffer of changes.

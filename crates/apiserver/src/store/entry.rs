@@ -35,7 +35,8 @@ impl<M: Model> Entry<M> {
     }
 
     /// Returns an entry with the same key, but with another version and another object. The new
-    /// entry is for the answer to one user, and is not in the store.
+    /// entry shows one user only the part of the object that this user may see. It is not in the
+    /// store.
     #[must_use]
     pub fn replaced(&self, rv: Rv, object: M::Object) -> Self {
         Self::new(self.key.clone(), rv, object)

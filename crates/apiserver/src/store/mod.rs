@@ -1,5 +1,5 @@
-//! The store: all objects of the server, in memory. It also has earlier versions of the objects, as
-//! long as a list or a watch can request them.
+//! The store: all objects of the server, in memory. It also has the latest changes, so that a list
+//! can show an earlier state and a watch can start at an earlier version.
 //!
 //! Each change has a resourceVersion, in short a version. One writer commits batches of changes. A
 //! list contains exactly the objects that existed at the version of the list. A cursor is the
@@ -12,13 +12,14 @@
 //!
 //! **Lists are exact.** The map has the current objects. The ring is a buffer of the latest
 //! changes. One lock protects both, so no reader sees half a batch. For a list at an older version,
-//! the reader copies the references to the current objects. With the changes in the ring, it undoes
-//! in its copy all changes that are newer than this version.
+//! the reader copies the references to the current objects. The reader then undoes, in this copy,
+//! all changes after the older version. For this purpose, the changes in the ring contain the
+//! objects before each change.
 //!
 //! **Cursors miss no change** while the ring has their next change. If the ring has dropped this
 //! change, the cursor returns [`VersionUnavailable`], and its client must list again. [`Bounds`]
-//! limits the age and the size of the ring. For some seconds after a large commit, the ring may be
-//! larger.
+//! limits the age and the size of the ring. For some seconds after a large commit, the ring may
+//! exceed its usual size limit, so that clients have time to read the changes.
 //!
 //! **The writer waits for no client.** A reader holds the lock only while it copies references:
 //! less than a millisecond for 10,000 objects.
@@ -52,9 +53,10 @@ use std::time::Duration;
 pub struct Rv(pub u64);
 
 impl Rv {
-    /// Upper limit of versions. Every version is below this limit, and a commit that would reach it
-    /// returns [`Error::Exhausted`]. Some clients read numbers as IEEE 754 doubles, which are exact
-    /// for integers up to 2^53. As a time in microseconds, this limit is in the year 2255.
+    /// Every version is below this limit. A commit that would reach the limit returns
+    /// [`Error::Exhausted`]. The limit is 2^53, because some clients parse versions as IEEE 754
+    /// doubles, which are exact only up to this integer. As a time in microseconds, the limit is in
+    /// the year 2255.
     pub const MAX: Rv = Rv(1 << 53);
 
     /// Returns the version for the time `clock`. Returns 0 if the time is before 1970, or if its
@@ -206,7 +208,7 @@ impl Bounds {
     pub const MIN_CHANGES: usize = 100;
 
     /// [`Bounds::peak_bytes`] is [`Bounds::bytes`] times this factor, but at most
-    /// [`Bounds::MAX_GROWN_BYTES`].
+    /// [`Bounds::MAX_GROWN_BYTES`]. It is never below [`Bounds::bytes`].
     const MAX_GROWTH_FACTOR: usize = 12;
 
     /// Maximum size of the ring buffer in bytes while it may exceed [`Bounds::bytes`].

@@ -1,10 +1,11 @@
 //! The ring buffer of the latest changes of the store, in short the ring. The ring returns the
-//! changes after a version. The ring also returns replaced and deleted objects. With these objects,
-//! a list restores an earlier state of the map, which has the current objects of the store.
+//! changes after a version. The map of the store has only the current objects. So a list of an
+//! earlier state also needs the objects that have been replaced or deleted since then. The list
+//! gets these objects from the ring.
 //!
 //! **Accounting.** When a write replaces or deletes an object in the map, exactly one change in the
-//! ring has the old object as its `before`. So the memory that only the ring holds is the size of
-//! its slots and of all `before` objects.
+//! ring has the old object as its `before`. The map no longer has this object. So the memory that
+//! only the ring holds is the size of its slots and of all `before` objects.
 //!
 //! **Limits.** The ring drops its oldest change in two cases:
 //!
@@ -72,8 +73,8 @@ impl<M: Model> Ring<M> {
     /// newest published version, stay. So the oldest version that can be read is never above
     /// `head`.
     ///
-    /// Returns true if the ring still has more bytes than [`Bounds::bytes`], because its changes
-    /// are young. The caller must trim the ring again later.
+    /// Returns true if the ring still has more bytes than [`Bounds::bytes`], because its oldest
+    /// change is young or not published yet. The caller must trim the ring again later.
     pub(super) fn trim(&mut self, now: Instant, head: Rv) -> bool {
         while let Some(oldest) = self.slots.front() {
             let age = now.saturating_duration_since(oldest.at);
@@ -87,9 +88,9 @@ impl<M: Model> Ring<M> {
             if !must_drop || oldest.change.rv > head {
                 break;
             }
-            // Several changes can have the same version. If the ring has dropped one of these
-            // changes, readers also skip the rest, because they only read changes after
-            // `oldest_readable`.
+            // Several changes can have the same version. When the ring drops one of them,
+            // `oldest_readable` becomes this version. So a reader gets only changes after this
+            // version, and never a part of the changes with this version.
             self.oldest_readable = oldest.change.rv;
             self.bytes -= oldest.weight();
             self.slots.pop_front();
