@@ -6,8 +6,9 @@
 //! for some minutes. The replicas must not overwrite each other's bundles again and again. So each
 //! replica follows two rules:
 //!
-//! - While its own bundle is unchanged, a replica writes the object only if a certificate of its
-//!   bundle is missing there. The object may contain further certificates.
+//! - While its own bundle is unchanged, a replica writes an object only if the object lacks a
+//!   certificate of this bundle. The object may contain further certificates, for example those of
+//!   another replica.
 //! - When its own bundle changes, a replica writes every object that does not contain exactly the
 //!   new bundle. So the certificate of a removed CA disappears.
 
@@ -74,7 +75,8 @@ impl CaBundleHolder {
     ///
     /// - The patch changes no other field. A merge patch would replace the whole list of webhooks.
     /// - The patch fails if the object was deleted. Server-side apply would create the object.
-    /// - The patch needs no `force`, although another field manager has applied the manifest.
+    /// - The patch cannot conflict with the field manager that has applied the manifest.
+    ///   Server-side apply could need `force`.
     /// - A later `kubectl apply` of a manifest without the field does not change the field.
     fn patch(self, found: &DynamicObject, bundle: &ByteString) -> Patch<()> {
         let set = |path| json!({"op": "add", "path": path, "value": bundle});

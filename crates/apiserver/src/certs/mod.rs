@@ -71,15 +71,16 @@ pub enum CertsError {
 }
 
 /// The common name of the certificates that the server's own CA issues. The common name of the CA
-/// starts with the same text. Clients verify only the alternative names.
+/// starts with the same text. Clients do not check common names: they verify only the alternative
+/// names.
 const COMMON_NAME: &str = "aggregated-apiserver";
 
 /// Time limit for one check of the Secret, or of an object with a CA bundle. The limit covers all
 /// reads and writes of the check. A check that takes longer is cancelled and repeated later.
 ///
-/// If a check never ended, the server would not renew certificates. The `kube::Client` can have a
-/// time limit for each request, but that limit is not sufficient. That limit can be longer than
-/// 30 s, and a check sends several requests.
+/// Without this limit, a check that never ends would prevent the renewal of certificates. The time
+/// limit of the `kube::Client` is not sufficient: it can be longer than 30 s, and it applies to
+/// each request, but a check sends several requests.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Parses a certificate from DER.
@@ -92,7 +93,7 @@ fn parse(der: &[u8]) -> Result<X509Certificate<'_>, String> {
 
 /// Returns the current time in seconds since 1970.
 fn now() -> i64 {
-    // If the clock shows a time before 1970, the result is 0. In 1970, no certificate is valid yet,
-    // and no certificate has expired.
+    // If the clock shows a time before 1970, the result is 0. Comparisons with the expiry of a
+    // certificate have the same result for both times: the certificate has not expired.
     crate::clock::now().as_second().max(0)
 }

@@ -24,9 +24,9 @@ const SERVING_LIFETIME: i64 = 365 * DAY;
 /// years).
 ///
 /// A serving certificate does not outlive its CA. In the last year of the CA, new serving
-/// certificates would live for less than a year, so the server replaces the CA before that year. The
-/// other year is a reserve, because the server may not be running, or may have no right to write the
-/// Secret.
+/// certificates would live for less than a year, so the server replaces the CA before that year.
+/// The first of the two years is a reserve for the case that the replacement fails for a long time.
+/// For example, the server is not running, or has no right to write the Secret.
 const CA_RENEW_BEFORE: i64 = 2 * SERVING_LIFETIME;
 
 /// The validity period of a certificate starts this many seconds before its creation, because the
@@ -79,8 +79,8 @@ impl Authority {
     }
 
     /// Reads a CA from PEM. The first certificate in `certificate` is that of the CA. `key` has the
-    /// format PKCS #8. The CA may have expired. The caller checks the expiry with
-    /// [`Self::is_near_end`].
+    /// format PKCS #8. This function also accepts a CA that has expired. The caller must check the
+    /// expiry.
     pub fn from_pem(certificate: &[u8], key: &[u8]) -> Result<Self, CertsError> {
         Self::read(certificate, key).map_err(|error| CertsError::BadAuthority(error.to_string()))
     }
@@ -106,8 +106,9 @@ impl Authority {
             certificate: certificate.clone(),
             issuer: Arc::new(Issuer::from_ca_cert_der(&certificate, key)?),
         };
-        // Clients compare the bytes of the two names. rcgen does not keep the bytes of the name of
-        // the CA, and its names have each attribute at most once.
+        // Clients compare the issuer in the serving certificate with the name of the CA, byte by
+        // byte. rcgen parses the name of the CA and encodes it again as the issuer. The bytes can
+        // then differ, for example because rcgen keeps each attribute only once.
         let trial = authority.issue(&["localhost".to_owned()])?;
         let trial = CertificateDer::from_pem_slice(&trial.chain)?;
         if parse(&trial)?.issuer().as_raw() != parsed.subject().as_raw() {

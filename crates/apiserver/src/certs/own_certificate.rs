@@ -17,9 +17,9 @@ const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 const HANDOVER_DELAY: Duration = Duration::from_secs(30);
 
 /// After the handover, the old CA stays in the bundle for this time, because another replica can
-/// still present a certificate of the old CA. That replica reads the new CA up to one
-/// [`CHECK_INTERVAL`] later, and each failed read delays it by the interval and [`CHECK_TIMEOUT`].
-/// Five minutes are enough for two failed reads.
+/// still present a certificate of the old CA. That replica reads the Secret up to one
+/// [`CHECK_INTERVAL`] later. If its read fails, it tries again after at most [`CHECK_TIMEOUT`] and
+/// [`CHECK_INTERVAL`]. Five minutes are enough for two failed reads.
 ///
 /// [`CHECK_TIMEOUT`]: super::CHECK_TIMEOUT
 const OLD_CA_TIME: Duration = Duration::from_mins(5);
@@ -38,8 +38,9 @@ pub struct OwnCertificate {
 impl OwnCertificate {
     /// Loads the CA from the Secret. Issues a certificate for these DNS names and IP addresses.
     ///
-    /// A CA near its expiry is not replaced yet, because other replicas still present certificates
-    /// of this CA. [`Self::keep_renewed`] replaces it with a handover.
+    /// This function does not replace a CA that is near its expiry. Other replicas still present
+    /// certificates of this CA, and the bundle that this function creates has only one CA.
+    /// [`Self::keep_renewed`] replaces the CA later, with a bundle that contains both CAs.
     pub async fn load(secret: CaSecret, names: Vec<String>) -> Result<Self, CertsError> {
         let authority = secret.load_authority().await?;
         let issued = authority.issue(&names)?;
