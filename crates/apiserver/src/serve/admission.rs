@@ -222,8 +222,8 @@ pub(super) fn wait_until_refused(
 }
 
 /// Returns true for a path that needs no authentication: the version, discovery and `OpenAPI`. The
-/// answers on these paths contain no objects. This server is less strict than a kube-apiserver with
-/// the default RBAC rules, which gives anonymous users only the version.
+/// answers on these paths contain no objects. A kube-apiserver with the default RBAC rules is
+/// stricter: it gives anonymous users only the version.
 fn is_public_path(path: &str) -> bool {
     let root = path.split('/').nth(1).unwrap_or_default();
     path == "/version" || matches!(root, "api" | "apis" | "openapi")

@@ -1,19 +1,21 @@
 //! Limits the number of concurrent requests, both in total and for each client.
 //!
-//! Input: a [`RequestingClient`]. Output: a slot, or the limit that is reached. The middleware then
-//! answers the request with a 429 that names this limit. A slot becomes free when its value is
-//! dropped.
+//! Input: a [`RequestingClient`]. Output: a slot, or the limit that is reached. If a limit is
+//! reached, the middleware answers the request with a 429 that names this limit. A slot becomes
+//! free when its value is dropped.
 //!
 //! Three rules decide whether a client gets a slot:
 //!
 //! 1. A tenth of all slots is reserved. Administrators, other replicas and controllers in
-//!    `kube-system` may use this reserve. Requests without a namespace may also use it, unless the
-//!    server hides objects from users.
+//!    `kube-system` may use this reserve. Requests without a namespace may also use the reserve,
+//!    because only users with rights in all namespaces may send them. If the server hides objects
+//!    from users, other users may send these requests, too. On such a server, these requests may
+//!    not use the reserve.
 //! 2. Some limits also have a maximum number of slots for each client.
 //! 3. A client gets a slot only if it uses fewer slots than are free. The reserve counts as free
 //!    only for the clients that may use it. So one client can use at most half of the slots. The
-//!    next client can use at most half of the rest. A new client then finds a free slot, unless
-//!    very many other clients use slots.
+//!    next client can use at most half of the rest. So a new client finds a free slot, unless very
+//!    many other clients use slots.
 
 use crate::auth::User;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

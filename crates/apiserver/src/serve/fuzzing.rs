@@ -2,7 +2,8 @@
 //! request with these bytes to a small server. It panics if the server violates one of these
 //! guarantees:
 //!
-//! - The server does not panic, and answers no valid request with a 5xx.
+//! - The server does not panic, and answers no request with a 5xx. The only exception is the 504
+//!   for a resourceVersion that the store has not reached.
 //! - A JSON answer is valid JSON. Each line of a watch is valid JSON.
 //!
 //! This code is compiled only for the fuzz targets in `fuzz/` and for tests. The tests run each
@@ -32,8 +33,9 @@ use tokio::runtime::{Builder, Runtime};
 use tower::ServiceExt as _;
 
 /// Largest length of an input in bytes. Longer inputs slow the fuzzer down and find no new cases.
-/// The script `.ci/fuzz` passes the same value to the fuzzer with the option `-max_len`. The fuzz
-/// targets send no request whose URI has more than eight times this length.
+/// The script `.ci/fuzz` passes the same value to the fuzzer with the option `-max_len`. Escapes
+/// make a URI longer than the input. The fuzz targets send no request whose URI is longer than
+/// eight times this length.
 pub const LONGEST: usize = 2048;
 
 const ALL: &str = "/apis/example.com/v1/notes";
@@ -133,7 +135,8 @@ fn send_options(options: &[(&str, &[u8])]) {
     }
 }
 
-/// Sends a request and checks the answer. A watch ends after an hour of simulated time.
+/// Sends a request and checks the answer. If the answer has not ended after an hour of simulated
+/// time, its body is not checked. Only a watch can last so long.
 fn send(method: &Method, uri: &str, headers: &HeaderMap) {
     if uri.len() > 8 * LONGEST {
         return;

@@ -74,7 +74,7 @@ pub const MAX_AUTHENTICATING: usize = 200;
 /// requests for public paths get a 429.
 ///
 /// An error has at most 5 KB, or 20 KB if JSON escapes every character. Each other answer takes
-/// about 5 KB, because its body is short, or all answers share the body.
+/// about 5 KB: its body is short, or it is a document that is in memory only once for all answers.
 pub const MAX_SMALL_ANSWERS: usize = 400;
 
 /// Largest number of small answers on the connections of kube-apiservers and other replicas. They
@@ -91,8 +91,9 @@ pub(super) struct LoadLimits {
     /// Limits the WebSocket watches. Each of them also counts as a watch.
     pub websockets: Arc<ConcurrencyLimit>,
     pub replicas: Arc<ConcurrencyLimit>,
-    /// The first semaphore has [`MAX_SMALL_ANSWERS`] permits, and the second has
-    /// [`MAX_FRONT_PROXY_ANSWERS`].
+    /// The first semaphore has [`MAX_SMALL_ANSWERS`] permits. The second has
+    /// [`MAX_FRONT_PROXY_ANSWERS`] permits, for the connections of kube-apiservers and other
+    /// replicas.
     pub small_answers: [Arc<Semaphore>; 2],
 }
 

@@ -26,7 +26,8 @@ use tokio::sync::Semaphore;
 
 /// Time limit for a client to read the answer to a refused request, to a request for a public path,
 /// or to a health probe. After this time, the server aborts the answer. So a slow client cannot
-/// hold the memory of its answer for longer. Most of these answers have a few KB.
+/// hold the memory of its answer for longer. The limit can be short, because most of these answers
+/// have only a few KB.
 const SMALL_ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An admitted request. The handler gets it as an extension of the request.

@@ -100,8 +100,9 @@ pub struct ServerParameters {
     /// Further routes that every client may use. Their requests are neither authenticated nor
     /// limited.
     pub public_routes: Router,
-    /// When this token is cancelled, all watches end, except the watches of other replicas. The
-    /// caller must pass the same token to [`listen::serve`].
+    /// When this token is cancelled, all watches end, except the watches of other replicas. Those
+    /// end with the token that [`Hooks::peer_stream_end`] returns. The caller must pass the same
+    /// token to [`listen::serve`].
     pub shutdown: CancellationToken,
     /// The limits of concurrent requests and connections.
     pub limits: Limits,
@@ -139,9 +140,10 @@ impl ServerParameters {
 struct ServerState {
     server: ServerParameters,
     resources: Vec<AnyResource>,
-    /// True if a resource has a [`Visibility`]. Then even a user who may read only some namespaces
-    /// may send requests for all namespaces. So requests for all namespaces may not use the
-    /// reserved slots (see the module `concurrency_limit`).
+    /// True if a resource has a [`Visibility`]. In this case, users who may read only some
+    /// namespaces may also send requests for all namespaces, because the server hides the other
+    /// objects. So requests for all namespaces may not use the reserved slots (see the module
+    /// `concurrency_limit`).
     is_filtered: bool,
     load: LoadLimits,
 }

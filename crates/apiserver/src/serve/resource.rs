@@ -92,9 +92,10 @@ pub struct Resource<M: Model> {
     /// Returns the JSON schema of the kind, for `OpenAPI`. The generator inlines the schemas of the
     /// types inside the kind.
     pub schema: fn(&mut SchemaGenerator) -> Schema,
-    /// Returns an error message if no object can have a label with the key. The server refuses a
-    /// selector that needs such a label, with this message. Otherwise the list would be empty, and
-    /// the user would not notice the mistake. [`any_label`] allows all keys.
+    /// Returns an error message if no object can have a label with the key. If a selector needs a
+    /// label with this key, the server refuses the request with this message. Without the error,
+    /// the list would be empty, and the user would not notice a misspelled key. [`any_label`]
+    /// allows all keys.
     pub check_label: fn(key: &str) -> Result<(), String>,
     /// The collection of the store that contains the objects.
     pub collection: Collection,

@@ -17,7 +17,7 @@ use tokio::task::coop::consume_budget;
 use tokio::time::Instant;
 
 /// Decides which objects of a resource each user sees. Members of `system:masters` and other
-/// replicas see everything. The server does not call these methods for such clients.
+/// replicas see everything. For them, the server does not call these methods.
 pub trait Visibility<M: Model>: Send + Sync + 'static {
     /// Returns true if objects in the namespace can be hidden from the user. The namespace is empty
     /// for a request in all namespaces.
@@ -55,9 +55,9 @@ pub struct ViewedObjects<'a, M: Model> {
     /// True if the client continues a watch after this version. The client already has the objects
     /// that it was allowed to see at this version.
     ///
-    /// In this case, [`Visibility::view`] must return the view that the client had at this version.
-    /// If that view has expired, the watch renews the view as its first step, and sends the
-    /// difference.
+    /// In this case, [`Visibility::view`] must return the view that the client had at this version,
+    /// even if this view has expired. The watch then replaces the expired view at once, and sends
+    /// the difference between the old view and the new view.
     pub continues: bool,
 }
 
@@ -67,7 +67,8 @@ pub trait View<M: Model>: Send + Sync {
     /// hide an object for which it has no decision.
     fn show(&self, entry: Arc<Entry<M>>) -> Option<Arc<Entry<M>>>;
 
-    /// Decides about further objects, which a watch has received.
+    /// Adds decisions about these objects to the view. A watch calls this method for the objects of
+    /// its next changes, before it shows them.
     ///
     /// # Errors
     ///
@@ -91,16 +92,16 @@ pub trait View<M: Model>: Send + Sync {
     ) -> BoxFuture<'a, Result<Box<dyn View<M>>, ErrorStatus>>;
 }
 
-/// The user of a request if objects can be hidden from this user, and the [`Visibility`] that
-/// decides which objects the user sees.
+/// A user from whom objects can be hidden, and the [`Visibility`] that decides which objects this
+/// user sees.
 pub(super) struct RestrictedUser<M: Model> {
     pub user: User,
     pub visibility: Arc<dyn Visibility<M>>,
 }
 
 /// Lets other tasks run during a loop over many objects. `number` is the position of the current
-/// object. Only every 32nd call asks tokio whether another task should run, because the question
-/// takes longer than a decision about an object.
+/// object. Only every 32nd call asks tokio whether another task should run, because the call to
+/// tokio takes longer than the decision about one object.
 pub async fn yield_regularly(number: usize) {
     if number.is_multiple_of(32) {
         consume_budget().await;

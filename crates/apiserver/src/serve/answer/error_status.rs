@@ -264,8 +264,8 @@ impl ErrorStatus {
     }
 }
 
-/// Converts a `Status` that this type has no function for. An example is the kube-apiserver's
-/// answer to a refused eviction of a pod.
+/// Converts a `Status` that no function of this type creates, such as the answer with which the
+/// kube-apiserver refuses the eviction of a pod.
 impl From<Status> for ErrorStatus {
     fn from(status: Status) -> Self {
         Self(Box::new(status))

@@ -6,8 +6,9 @@
 //! for the new connection. So the server never refuses a new connection. The server selects the
 //! evicted connection in these steps:
 //!
-//! 1. It selects a class that has more than its share. There is such a class, because the new
-//!    connection also counts.
+//! 1. It selects a class that has more than its share. The new connection also counts, and the
+//!    shares add up to all slots, so there usually is such a class. If there is none, an evicted
+//!    connection has not closed yet. The new connection then gets the slot of that connection.
 //! 2. In this class, it selects the client with most connections. Newcomers, kube-apiservers and
 //!    other replicas count by address, and users by name.
 //! 3. It selects an idle connection of this client. If none is idle, it selects a connection with
@@ -27,8 +28,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// The server closes a newcomer that has had no open request for this time. The timeout is short,
-/// because clients connect when they have a request to send. A kubelet opens a new connection for
-/// each probe.
+/// because clients connect when they have a request to send. A longer timeout would not help
+/// probes, because the kubelet opens a new connection for each probe.
 const NEWCOMER_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time after which any other idle connection is closed. The kube-apiserver has the same limit.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -141,7 +142,8 @@ impl Connections {
         };
         let rank = |number: &usize| {
             let connection = &open[*number];
-            // The eviction of a kube-apiserver's connection ends the requests of many users.
+            // The connection with the fewest open requests is evicted, because one connection of a
+            // kube-apiserver can carry the requests of many users.
             let in_flight = Reverse(connection.state().in_flight);
             let count = counts[&clients[*number]];
             (count, connection.is_idle(), in_flight, Reverse(*number))
@@ -185,7 +187,8 @@ pub struct ClientConnection {
 
 struct ConnectionState {
     class: ConnectionClass,
-    /// The name of the client. The server counts the connections of each client in a class.
+    /// The name of the user, or the address of a newcomer, a kube-apiserver or another replica. The
+    /// server counts the connections of each client in a class.
     client: String,
     had_request: bool,
     in_flight: usize,
@@ -266,8 +269,8 @@ fn network(address: IpAddr) -> IpAddr {
 
 /// A request whose answer has not been sent. The request counts as in flight until this value is
 /// dropped. The listener adds it to each request as an extension, and the middleware keeps it until
-/// the answer has been sent. The middleware does not see the refusals of the listener and the
-/// requests for public routes, so these stop counting before their answer is written.
+/// the answer has been sent. The middleware does not see requests that the listener refuses, and
+/// requests for public routes. These requests stop counting before their answers are written.
 pub struct RequestInFlight(Arc<ClientConnection>);
 
 impl RequestInFlight {

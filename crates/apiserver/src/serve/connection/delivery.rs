@@ -14,9 +14,10 @@
 //! If the client is too slow, the answer is aborted. An HTTP/2 stream is reset, and its connection
 //! stays open. An HTTP/1.1 connection is closed.
 //!
-//! An HTTP/1.1 answer of known length is an exception. hyper drops the body as soon as the last
-//! byte is in hyper's buffer, even if this byte is still unsent. From then on, the request no
-//! longer counts. The client must then read some data at least every two minutes, as in a watch.
+//! An HTTP/1.1 answer of known length is an exception to the first two limits. hyper drops the body
+//! as soon as the last byte is in hyper's buffer, even if this byte is still unsent. From then on,
+//! the request no longer counts. The client must then read some data at least every two minutes, as
+//! in a watch.
 //!
 //! The task that runs an HTTP/2 stream checks the deadline, for the following reason. A client can
 //! keep its connection alive, but leave the flow-control window of a stream at zero. Then the

@@ -35,8 +35,9 @@ use tower::ServiceExt as _;
 /// Time limit of a TLS handshake. After this time, the server closes the connection. Go's HTTP
 /// client has the same limit.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// When the server stops, or has asked a client to close its connection, the open requests of the
-/// connection have this time to end. After this time, the server closes the connection.
+/// Time limit for the open requests of a connection, after the server has asked the client to close
+/// the connection. After this time, the server closes the connection. The server asks all clients
+/// when it stops.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Delay before the server tries again to accept a connection after an error. For example, no file
 /// descriptor was free.
@@ -210,9 +211,9 @@ async fn serve_connection(
         requests.as_mut().graceful_shutdown();
         timeout(CLOSE_TIMEOUT, requests).await?
     };
-    // An HTTP/1.1 connection has only one request at a time, so the connection is one exchange. To
-    // abort the request, the server closes the connection. In HTTP/2, each stream is an exchange
-    // of its own.
+    // If a client reads an answer too slowly, the module `delivery` aborts the exchange. In
+    // HTTP/1.1, the whole connection is one exchange, because the server can abort a request only
+    // by closing the connection. In HTTP/2, each stream is an exchange of its own.
     let exchange = Arc::new(AbortableExchange::default()).run(async {
         requests.await?;
         // Only few connections are WebSocket watches. Without the box, every connection would need

@@ -21,7 +21,7 @@ const MAX_HEADERS: usize = 1000;
 ///
 /// Go's limit is 1 MiB. This is too much here, because the server holds these bytes in memory
 /// before the user is authenticated. An HTTP/1.1 connection may hold twice the limit, because hyper
-/// checks the size of its buffer only while the headers in the buffer are incomplete.
+/// no longer checks the size of its buffer when the buffer contains all headers of a request.
 const MAX_HEADER_BYTES: u32 = 96 << 10;
 /// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
 /// bodies that the server has not read. The server never reads request bodies, so this is the
@@ -83,8 +83,7 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
     // These options close the connection of a client that is unreachable or does not read. HTTP/2
-    // pings detect such a client only if no data waits in the socket: hyper sends no ping while it
-    // cannot write.
+    // pings are not sufficient, because hyper sends no ping while unsent data blocks the socket.
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(TCP_KEEPALIVE))?;
     #[cfg(target_os = "linux")]
     socket.set_tcp_user_timeout(Some(STALL_TIMEOUT))?;
@@ -99,8 +98,9 @@ pub(super) fn set_socket_options(stream: &TcpStream) -> io::Result<()> {
 /// - 400: the path does not begin with a slash.
 /// - 414: the path and the query are too long.
 ///
-/// The router removes slashes at the end of a path. Without the last two checks, this step could
-/// panic, because the new path could be longer than the crate `http` allows.
+/// When the router removes the slashes at the end of a path, it also adds a slash at the start if
+/// there is none. Without the last two checks, the new path could become longer than the crate
+/// `http` allows, and the router would panic.
 pub(super) fn refusal<B>(request: &Request<B>) -> Option<StatusCode> {
     /// The crate `http` allows 65,534 bytes. One byte is left for a slash that the router may add.
     const MAX_PATH_BYTES: usize = 65_533;

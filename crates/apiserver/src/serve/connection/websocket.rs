@@ -50,8 +50,8 @@ const MAX_RECEIVED: usize = 4 << 10;
 /// Size of the buffer for received data in bytes. Each WebSocket watch has this buffer.
 const READ_BUFFER: usize = 4 << 10;
 /// Time limit for the client to answer the close frame of the server. After this time, the server
-/// closes the connection without the answer. The limit is shorter than the time that open requests
-/// have at shutdown.
+/// closes the connection without the answer. The limit is shorter than the ten seconds that open
+/// requests have at shutdown. So WebSocket watches do not make the shutdown longer.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns true if the client asks for an upgrade to WebSocket.

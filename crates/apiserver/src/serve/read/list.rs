@@ -45,8 +45,8 @@ struct ContinueToken {
     /// The resourceVersion of the previous page. The next page has the same resourceVersion. If
     /// this value is negative, the next page has the newest resourceVersion.
     rv: i64,
-    /// The last key of the previous page, followed by a zero byte. No key of the next page is less
-    /// than this text.
+    /// A slash, the last key of the previous page, and a zero byte. This text is greater than the
+    /// last key, and less than each key that follows. So it is the start of the next page.
     start: String,
 }
 

@@ -5,9 +5,9 @@ use crate::serve::request::Query;
 use crate::store::Rv;
 use std::time::Duration;
 
-/// Shortest duration in seconds of a watch without the option `timeoutSeconds`. The duration is
-/// random: at least 30 minutes, and less than 60 minutes. So watches that started together do not
-/// end together.
+/// Shortest duration in seconds of a watch whose option `timeoutSeconds` is absent or 0. The
+/// duration is random: at least 30 minutes, and less than 60 minutes. So watches that started
+/// together do not end together.
 const MIN_DEFAULT_SECONDS: u64 = 1800;
 /// Longest duration of a watch in seconds: one year. A longer `timeoutSeconds` counts as one year.
 /// Without a limit, the computation of the end time could overflow.

@@ -26,8 +26,8 @@ pub fn matches(requirement: &SelectorRequirement, value: Option<&str>) -> bool {
 }
 
 /// Returns a 400 if a requirement needs a label that no object has, according to `check`. Without
-/// the error, the list would be empty, and the user would not notice the mistake. The server also
-/// refuses field selectors with unknown fields.
+/// the error, the list would be empty, and the user would not notice a misspelled key. For the same
+/// reason, the server refuses field selectors with unknown fields.
 pub fn check_keys(
     requirements: &[SelectorRequirement],
     check: fn(&str) -> Result<(), String>,

@@ -104,7 +104,8 @@ impl<M: Model> Selector<M> {
 }
 
 /// The selectors in the form of a `SubjectAccessReview`. Selectors that are invalid or too large
-/// are left out. After the authorization, the server refuses a request with such a selector.
+/// are left out. The server refuses requests with these selectors, but only after the
+/// authorization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReviewedSelectors {
     /// The requirements of the field selector.
