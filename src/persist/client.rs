@@ -7,8 +7,9 @@
 //!
 //! A change or a deletion names the uid and the resourceVersion that the leader last read or wrote.
 //! So if such a write of a previous leader arrives late, it cannot overwrite a newer state. A
-//! creation cannot name a uid, so a late creation of a previous leader can succeed. The leader then
-//! receives the created custom resource from its watch.
+//! creation cannot name a uid, so a late creation of a previous leader can succeed. The watch then
+//! delivers this custom resource to the current leader, which changes or deletes the custom
+//! resource if it is wrong.
 
 use super::failure::StoreFailure;
 use futures::FutureExt as _;
@@ -62,9 +63,9 @@ pub type Pending<'a, T> = BoxFuture<'a, Result<T, StoreFailure>>;
 /// a fake cluster.
 pub trait Store: Send + Sync + 'static {
     /// Applies a custom resource, and returns its new revision. If `cr` has a uid and a
-    /// resourceVersion, the stored object must have the same ones. If it has others or does not
-    /// exist, fails with [`StoreFailure::Conflict`]. Without a uid and a resourceVersion, creates
-    /// the object or changes it in any state.
+    /// resourceVersion, the stored object must have the same ones. If the stored object has others
+    /// or does not exist, fails with [`StoreFailure::Conflict`]. If `cr` has no uid and no
+    /// resourceVersion, creates the object, or overwrites any state of it.
     fn apply<'a>(&'a self, cr: &'a InFlightOperation) -> Pending<'a, Revision>;
 
     /// Deletes the custom resource if it has the state `revision`. Fails with

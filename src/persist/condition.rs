@@ -62,9 +62,9 @@ impl PersistVerdict {
 }
 
 /// Publishes a verdict. If the reason of the verdict is new, logs the verdict and wakes the
-/// receivers. A new message alone does not wake the receivers, because the messages of two refused
-/// requests can name different fields. The next periodic write of the condition contains the new
-/// message.
+/// receivers. A new message alone does not wake the receivers. The messages of two refused requests
+/// can name different fields, so each refused request could otherwise cause a write of the
+/// condition. The next periodic write of the condition contains the new message.
 pub(super) fn publish(
     published: &watch::Sender<Option<PersistVerdict>>,
     verdict: Option<PersistVerdict>,

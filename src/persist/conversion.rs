@@ -13,8 +13,8 @@ const MAX_NAME: usize = 253;
 /// The name of a custom resource ends with this number of characters of the live operation's uid.
 const UID_CHARACTERS: usize = 8;
 
-/// Maximum number of characters of the live name in the name of a custom resource. A dash and
-/// [`UID_CHARACTERS`] characters follow.
+/// Maximum number of characters that a custom resource's name takes from the name of the live
+/// operation. In the custom resource's name, a dash and [`UID_CHARACTERS`] characters follow.
 const LIVE_NAME_CHARACTERS: usize = MAX_NAME - UID_CHARACTERS - 1;
 
 /// Returns the name of the custom resource for a live operation.
@@ -68,8 +68,8 @@ pub fn to_cr(live: &live::InFlightOperation) -> persisted::InFlightOperation {
     cr
 }
 
-/// Returns the live operation for which a custom resource was written. Returns None if another
-/// client created the custom resource. This is the case if at least one of these conditions is met:
+/// Returns the live operation for which a custom resource was written. Returns None in these cases,
+/// because another client has created or edited the custom resource:
 ///
 /// - The custom resource has no status, or the status does not contain the uid of a live operation.
 /// - The annotation with the namespace and the name of the live operation is missing or invalid.
@@ -86,8 +86,8 @@ pub fn from_cr(cr: &persisted::InFlightOperation) -> Option<live::InFlightOperat
     if cr.metadata.name.as_deref() != Some(&cr_name(name, &status.live_uid)) {
         return None;
     }
-    // The labels of other clients stay in the operation until the next detection, because the
-    // custom resource does not show which client has set a label.
+    // The custom resource does not show which client has set a label. So the returned operation
+    // also has the labels of other clients, until the next detection replaces the labels.
     let labels = cr.metadata.labels.iter().flatten();
     let labels = labels.map(|(key, value)| (shared_text(key), value.as_str().into()));
     Some(live::InFlightOperation {

@@ -56,8 +56,9 @@ impl StoreFailure {
         }
     }
 
-    /// Returns true if other objects may not have this failure. This includes `Forbidden`, because
-    /// an admission plugin can refuse a single object.
+    /// Returns true if the failure may concern only this object, so that requests for other objects
+    /// can succeed. This is also true for `Forbidden`, because an admission plugin can refuse a
+    /// single object.
     pub(super) fn is_of_one_object(&self) -> bool {
         matches!(self, Self::Forbidden(_) | Self::Invalid(_) | Self::Conflict)
     }

@@ -14,12 +14,13 @@
 //! [`Persist`] works in rounds of at least one second. In each round, it passes the operations of
 //! the index to the table, and sends the writes that are due, at most 50. So at most 50 writes are
 //! sent each second. If an operation changes several times between two rounds, only the newest
-//! state is written. A failure that concerns all objects ends the round.
+//! state is written. If a write fails for a reason that concerns all objects, for example because
+//! the CRD is missing, the round sends no further writes.
 //!
 //! Requests of API clients never wait for persistence. The table has one row for each operation,
 //! and shares the operation with the index. Only if the custom resource differs from the operation,
-//! the row also holds the stored operation. This takes memory while the kube-apiserver is
-//! unavailable.
+//! the row also holds the stored operation. So if operations change while the kube-apiserver is
+//! unavailable, the table takes more memory.
 
 mod client;
 mod condition;
@@ -79,12 +80,13 @@ pub struct Persist {
     /// The value is None until each feed (the watch of one target) has listed its target or failed
     /// to list it. Then the value contains the rule sets whose targets are not completely known,
     /// because the list failed or the watch is broken. If an operation of any other rule set is
-    /// missing in the index, the operation has ended.
+    /// missing in the index, the operation has ended. So the task deletes its custom resource.
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     /// True if this leader has restored the operations of all custom resources that existed when
     /// its term began. Invalid custom resources and those of deleted namespaces are not restored.
-    /// While this value is false, a custom resource of a completed operation stays, even if the
-    /// index does not contain the operation.
+    /// While this value is false, the index may lack completed operations only because they are not
+    /// restored yet. So the task does not delete the custom resource of a completed operation that
+    /// this leader has not seen in the index.
     pub is_restored: watch::Receiver<bool>,
     /// Stops the task.
     pub stop: CancellationToken,

@@ -53,7 +53,8 @@ struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// The operation in the index. None if the index does not contain the operation. Then the
-    /// custom resource is deleted, unless it is an orphan that stays.
+    /// custom resource is deleted. An orphan stays while its operation may be missing in the index
+    /// only because this leader has not detected or restored it yet.
     pub wanted: Option<Arc<InFlightOperation>>,
     /// True if the custom resource is an orphan: its operation has been missing in the index since
     /// this leader first saw the custom resource.
@@ -133,7 +134,7 @@ impl Row {
     }
 
     /// Plans the next write. Returns the time at which the write may start. Returns None if no
-    /// write is needed. `keep` is true if the row is an orphan that stays.
+    /// write is needed. `keep` is true if the row is an orphan that must not be deleted yet.
     pub fn plan(
         &mut self,
         settings: &PersistSettings,
@@ -143,7 +144,7 @@ impl Row {
     ) -> Option<Instant> {
         if keep || !self.needs_write(settings.retain) {
             // No write is needed, so an earlier failed write is not repeated. For example, the
-            // operation has ended.
+            // operation has ended, and completed operations are not retained.
             (self.due, self.failures) = (None, 0);
             return None;
         }
