@@ -7,9 +7,9 @@
 //!
 //! # When a replica acquires the Lease
 //!
-//! - **The leader's container has restarted.** The Lease still names the leader's Pod as the
-//!   holder. The last renewal is less than one lease duration (8 s by default) old. The index of
-//!   the restarted replica is empty. If a follower has a copy of the operations, this follower
+//! - **The leader's container has restarted.** The restarted replica has an empty index. It finds
+//!   its own Pod as the last holder of the Lease, and a renewal that is less than one lease
+//!   duration (8 s by default) old. If a follower has a copy of the operations, this follower
 //!   acquires the Lease when the Lease expires. If no follower has a copy, the restarted replica
 //!   acquires the Lease at once.
 //! - **The leader has released the Lease**, because it shuts down. With the release, the leader
@@ -22,8 +22,9 @@
 //! - **There is no Lease**, because no replica has led yet, or because a user has deleted it. One
 //!   replica creates the Lease. A replica that has led, or has completely copied a leader's index,
 //!   waits for one lease duration after it noticed that there is no Lease. Every other replica also
-//!   waits for the additional time. After a time without answers of the kube-apiserver, the wait
-//!   begins again. A leader creates a deleted Lease again with its next renewal.
+//!   waits for the additional time. If the kube-apiserver does not answer for some seconds, the
+//!   wait begins again, because another replica may have led in these seconds. A leader creates a
+//!   deleted Lease again with its next renewal.
 //!
 //! During the additional time, a follower that has all changes of the last leader can acquire the
 //! Lease first. The leader records in the Lease whether a follower is copying its index. If so, the
@@ -67,8 +68,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The number of consecutive conflicts after each of which the next turn of the election begins at
-/// once. After one more conflict, the next turn begins after one retry period.
+/// A conflict is a write of the Lease that failed because another client has changed the Lease.
+/// After each of the first conflicts in a row, up to this number, the election tries again at once.
+/// After one more conflict, it waits for one retry period.
 const MAX_FAST_CONFLICTS: usize = 4;
 
 /// The settings of the election, and the parts of this replica with which it works.
@@ -165,7 +167,7 @@ impl Election {
         let next = *done.as_ref().unwrap_or(&BootTime::MAX);
         self.report_problem(done.err());
         // The next turn ends an expired leadership. So if this replica leads, the next turn begins
-        // no later than the leadership expires.
+        // when the leadership expires, or earlier.
         let leading = self.leading.as_ref();
         let end = leading.map_or(BootTime::MAX, |it| it.leadership.until());
         let left = next.min(end).since(clock::boot());
@@ -178,7 +180,8 @@ impl Election {
         let begun = clock::boot();
         let conflicts = std::mem::take(&mut self.conflicts);
         // The leader knows the Lease from its last write, so it reads the Lease only after a
-        // conflict. Then another client has changed the Lease, or the answer to a write was lost.
+        // conflict. A conflict shows that another client has changed the Lease, or that the answer
+        // to an earlier write was lost.
         if self.leading.is_none() || conflicts > 0 {
             let read = self.read().await;
             read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
@@ -196,7 +199,8 @@ impl Election {
         match written {
             Ok(()) => Ok(begun + self.inputs.timing.retry_period),
             // After many consecutive conflicts, the cause is probably not another client. For
-            // example, a missing namespace also causes a 404.
+            // example, each creation of the Lease fails with a 404 if the namespace is missing. So
+            // the election then logs the error and waits.
             Err(error) if is_conflict(&error) && conflicts < MAX_FAST_CONFLICTS => {
                 self.conflicts = conflicts + 1;
                 Ok(clock::boot())

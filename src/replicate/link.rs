@@ -25,8 +25,8 @@ use serde_json::value::RawValue;
 /// The number of objects in a page of the leader's list. Such a page usually has about 1 MB. The
 /// leader limits each object to about 64 KiB, so a page has at most about 32 MiB.
 ///
-/// The follower does not limit the bytes of a page. The follower has verified the certificate of
-/// the leader, and the leader runs the same program.
+/// The follower does not limit the bytes of a page, because it trusts the leader: it has verified
+/// the leader's certificate, and the leader runs the same program.
 pub(super) const PAGE_OBJECTS: &str = "500";
 
 /// The request header that names the leadership term of the leader.

@@ -56,7 +56,8 @@ const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 /// deadline applies instead.
 ///
 /// A leader that the kube-apiserver does not answer stops leading after the renew deadline (5 s by
-/// default). Then this replica stays ready, because no other replica serves clients better.
+/// default). While no replica leads, this replica stays ready, because no other replica serves
+/// clients better.
 const UNREADY_WITHOUT_ANSWER: Duration = Duration::from_secs(10);
 
 /// The role of this replica, and how current its index is. The tasks of the replica share this
@@ -308,7 +309,7 @@ impl ReplicaStatus {
     ///   has filled its index, it answers requests for operations with 429.
     ///
     /// Any other replica has no operations, for example a restarted container that finds no leader.
-    /// Another replica may have the operations.
+    /// It stays unready, because another replica may have the operations.
     pub fn has_joined(&self) -> bool {
         let is_unregistered = || self.state().interruption == Some(LinkError::NotRegistered);
         let is_in_sync = self.in_sync().borrow().is_some();

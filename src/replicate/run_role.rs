@@ -25,8 +25,8 @@ pub trait Pipeline: Send {
     ///
     /// - `stop` is cancelled.
     /// - The leadership is lost.
-    /// - A task ends. Each task must run until the end of the term. The future completes with the
-    ///   name of this task.
+    /// - A task ends too early: each task must run until the end of the term. In this case, the
+    ///   future completes with the name of the task, and otherwise with None.
     ///
     /// Then stops all tasks of the term. If this replica still leads, tasks that write to the
     /// cluster first finish their current writes.
@@ -82,7 +82,7 @@ impl<P: Pipeline> ReplicaTask<P> {
     }
 
     /// If `role` names a replica to copy, copies the index of that replica. Returns when the role
-    /// has changed, unless the same replica must still be copied.
+    /// has changed. If the same replica must be copied in the new role, continues to copy instead.
     async fn follow(&mut self, role: &ReplicaRole) {
         let head = self.writer.head();
         let leader = leader_to_copy(role, head);
@@ -133,7 +133,8 @@ impl<P: Pipeline> ReplicaTask<P> {
         last.send_replace(Some(self.writer.head()));
         let mut role = status.role().subscribe();
         // Until the Lease is released, the role is `Leading` or, after a failed write,
-        // `Vacant(None)`. If the Lease was deleted, the role also stays `Vacant(None)`.
+        // `Vacant(None)`. If the Lease was deleted, the role stays `Vacant(None)`, and this wait
+        // ends at its time limit.
         let released = role.wait_for(|role| {
             matches!(
                 role,
@@ -153,9 +154,9 @@ impl<P: Pipeline> ReplicaTask<P> {
     }
 }
 
-/// Returns the replica whose index this replica must copy. Usually this is the leader. After the
-/// last leader has released the Lease, this is the last leader, while this replica still lacks
-/// changes of the last leader. `head` is the newest resourceVersion of this replica's index.
+/// Returns the replica whose index this replica must copy. Usually this is the leader. After a
+/// leader has released the Lease, this is still that leader, until this replica has all of its
+/// changes. `head` is the newest resourceVersion of this replica's index.
 fn leader_to_copy(role: &ReplicaRole, head: Rv) -> Option<&Leader> {
     match role {
         ReplicaRole::Following(leader) => Some(leader),

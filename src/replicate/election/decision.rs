@@ -21,9 +21,9 @@ const ADDITIONAL_WAIT: Duration = Duration::from_secs(10);
 /// This wait, in retry periods, replaces [`ADDITIONAL_WAIT`] if no other replica was copying the
 /// leader's index when the leader last renewed the Lease.
 ///
-/// A replica that stopped copying before this renewal can still have all changes. Such a replica
-/// can acquire the Lease during this wait, because each replica reads the Lease once per retry
-/// period.
+/// A replica that stopped copying before this renewal can still have all changes, if the index has
+/// not changed since then. Such a replica can acquire the Lease during this wait, because each
+/// replica reads the Lease once per retry period.
 const SHORT_ADDITIONAL_WAIT_PERIODS: u32 = 3;
 
 /// The next step of this replica in the election.
@@ -72,9 +72,10 @@ impl Election {
         // leader's index, that replica should lead, so that no change is lost.
         let could_lose_changes = record.note.mirrored && self.head() == Rv(0);
         let is_own = last.as_ref().is_some_and(|it| self.is_own_term(it));
-        // If the last renewal is older than the lease duration, the Lease may come from a backup.
-        // The age matters only if a container of this Pod wrote the renewal time. A Pod never moves
-        // to another node, so the renewal time and the current time come from the same clock.
+        // If the last renewal is older than the lease duration, the Lease may come from a backup,
+        // so this replica does not acquire it at once. The age matters only if a container of this
+        // Pod wrote the renewal time. A Pod never moves to another node, so the renewal time and
+        // the current time come from the same clock.
         let is_recent = record.spec.renew_time.as_ref().is_some_and(|renewed| {
             let age = clock::now().duration_since(renewed.0);
             age.unsigned_abs() < self.expiry_period(record)

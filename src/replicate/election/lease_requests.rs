@@ -40,8 +40,9 @@ const RESERVED_ABOVE_HEAD: Duration = Duration::from_secs(1);
 /// ahead of the clock.
 const MAX_AHEAD_OF_CLOCK: Duration = Duration::from_hours(24);
 
-/// The longest time between two reads, in retry periods, after which a missing Lease counts as missing
-/// also between the reads. Usually, a replica reads the Lease once per retry period.
+/// If two reads find no Lease, the election assumes that there was no Lease between these reads. It
+/// assumes this only if less than this number of retry periods passed between the reads. Usually, a
+/// replica reads the Lease once per retry period.
 const MAX_READ_GAP_PERIODS: u32 = 3;
 
 /// The Lease as this process last read or wrote it. If there is no Lease, all fields of `lease` and
@@ -52,7 +53,7 @@ pub(super) struct SeenLease {
     /// The time at which this process first saw the Lease with this record. Before the first read,
     /// this time is [`BootTime::MAX`], so that no replica acquires the Lease without a read.
     pub(super) since: BootTime,
-    /// The time of the last answer with the Lease.
+    /// The time of the last successful read or write, even if the read found no Lease.
     answered: BootTime,
     /// True if the Lease had expired when it was last read. A Lease expires if its record does not
     /// change for one lease duration.
@@ -198,8 +199,10 @@ impl Election {
     fn record_lease(&mut self, lease: Lease) {
         let record = LeaseRecord::read(&lease);
         let now = clock::boot();
-        // A missing Lease has no resourceVersion. So after a gap between two reads, it is unknown
-        // whether another replica created the Lease in the meantime. That replica may still lead.
+        // An existing Lease shows by its content whether another replica has held it since the last
+        // read. A missing Lease does not: another replica may have created the Lease, and a user
+        // may have deleted it again. That replica may still lead. So after a long gap, `since`
+        // begins again.
         let gap = now.since(self.seen.answered);
         let is_known = lease.metadata.resource_version.is_some()
             || gap < MAX_READ_GAP_PERIODS * self.inputs.timing.retry_period;
