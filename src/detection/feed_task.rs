@@ -67,8 +67,8 @@ pub(super) struct FeedTask {
     events_read: Counter,
     /// The waiting work of this feed, from which other threads see whether the feed is late.
     lag: FeedLag,
-    /// True after the first list. Until then, the feed does not count as late, because its rule sets
-    /// may miss operations anyway.
+    /// True after the first list. Before the first list, the feed does not count as late, because
+    /// its rule sets are reported as incomplete in any case.
     was_synced: bool,
     /// True from the request of the detector for a new list until the list is complete or the watch
     /// is interrupted. The request ends the watch. So the feed is not up to date, even before the
@@ -113,8 +113,8 @@ impl FeedTask {
     /// All feeds run on one thread. So after [`MAX_TURN`] of evaluations, the task lets the other
     /// tasks run.
     ///
-    /// If a previous feed has ended unexpectedly, `delay` is the delay before the next start. Then
-    /// this method first reports the interruption of the watch, and begins to watch after `delay`.
+    /// `delay` is None unless the previous feed has ended unexpectedly. In this case, this method
+    /// first reports the interruption of the watch, and begins to watch after `delay`.
     pub(super) async fn run(mut self, delay: Option<Duration>) -> Option<()> {
         if let Some(delay) = delay {
             self.set_state("lost");
@@ -263,9 +263,9 @@ impl FeedTask {
     /// Records that no work of this kind waits any more. `work` selects the kind: changes of
     /// objects, or objects that must be evaluated again.
     ///
-    /// If the work was late, lists of operations count as complete after this call. The index must
-    /// then contain the operations of the late evaluations. So this method first flushes the
-    /// tracker.
+    /// While the work is late, lists of operations have a warning. After this call, they have none,
+    /// so the index must contain the operations of the late evaluations. For this reason, this
+    /// method first flushes the tracker.
     async fn end_work(&self, work: fn(&FeedLag) -> &WorkWaitingSince) -> Option<()> {
         let work = work(&self.lag);
         if work.is_late(clock::steady()) {
