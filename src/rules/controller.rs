@@ -29,9 +29,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until};
 const GATHER_PERIOD: Duration = Duration::from_millis(500);
 
 /// Maximum time for which the start waits for the compiler. The time counts from the end of the
-/// list of rule sets. After this time, the controller reports the rule sets that are still being
-/// compiled as rule sets that may miss operations. The compiler needs less than a second for all
-/// shipped rule sets together.
+/// list of rule sets. After this time, the controller publishes the rule books without the rule
+/// sets that are still being compiled. It reports that these rule sets may miss operations. The
+/// compiler needs less than a second for all shipped rule sets together.
 const START_COMPILE_WAIT: Duration = Duration::from_secs(5);
 
 /// Time after which the controller computes the statuses again, although nothing has changed. If the

@@ -90,9 +90,9 @@ pub(super) struct NotReady {
     /// Text for the warning on lists. `None` if the cluster does not serve the API group of the
     /// target, so that no operations can be missing.
     pub(super) warning: Option<String>,
-    /// Some reasons have a condition of their own, in addition to `Ready`. This is the reason of
-    /// that condition. Its type is the field `reason` above, its status is True, and its message is
-    /// `message`. `None` if there is no such condition.
+    /// `None` if only the condition `Ready` shows this reason. Otherwise the status has a second
+    /// condition, whose type is the field `reason`, and whose reason is this field. The second
+    /// condition has the status True and the message `message`.
     pub(super) cause: Option<&'static str>,
 }
 
@@ -180,11 +180,12 @@ impl NotReady {
             return Some(not_served.caused_by(NOT_SERVED));
         }
         // The resolution is that of an earlier look-up, because the last look-up failed. The group
-        // may have been installed since then.
+        // may have been installed since then, so the target does not count as not installed.
         if health.look_up_failure.is_some() {
             return None;
         }
-        // Objects of the similar group can exist, so operations can be missing.
+        // The name of the group is probably misspelled. Objects of the similar group can exist, so
+        // operations can be missing.
         if let Some(similar) = similar_group {
             let message = format!("{message} (hint: did you mean {similar}?)");
             return Some(invalid(message, "target is not served").caused_by(NOT_SERVED));

@@ -224,9 +224,9 @@ impl Registry {
             .is_some_and(|target| target.record_report(feedback))
     }
 
-    /// Removes the rules in use that are for a former target of their rule set, if the newest spec
-    /// exceeds [`MAX_ALL_EXPRESSIONS`]. Otherwise, the server would watch the former target until
-    /// other rule sets have become smaller.
+    /// If the newest spec of a rule set has another target, and is not compiled because of
+    /// [`MAX_ALL_EXPRESSIONS`], removes the rules of the old spec. Otherwise, the server would
+    /// watch the former target until other rule sets have become smaller.
     fn drop_rules_of_former_targets(&mut self) {
         let total = self.bytes_in_use();
         for known in self.rule_sets.values_mut() {
@@ -270,7 +270,8 @@ impl Registry {
     ///
     /// - The target is not served, or no look-up of the target has succeeded yet.
     /// - The rule book has not been published yet.
-    /// - The rule set is being compiled.
+    /// - The newest spec is being compiled. Then the rule set is returned even if its last valid
+    ///   rules are in a rule book.
     /// - The rule set does not compile, and no earlier valid version of its rules is known.
     fn rule_sets_without_book(&self) -> RuleSetsWithoutBook {
         let mut rule_sets_without_book = RuleSetsWithoutBook::default();
@@ -331,7 +332,8 @@ impl Registry {
     pub(super) fn report(&mut self) -> Report {
         // The tracker, which turns detections into operations, receives each rule book before the
         // feeds of this rule book start. So when all feeds have reported, the tracker has received
-        // all rule books.
+        // all rule books. A list that is computed earlier would lack rule sets whose rule book the
+        // tracker does not have yet.
         if self.caught_up() {
             self.without_book = Some(Arc::new(self.rule_sets_without_book()));
         }

@@ -166,8 +166,8 @@ fn condition(
     }
 }
 
-/// Returns the message of the condition `EvaluationFailed`. Returns `None` if no detection is
-/// unknown, and no rule has failed in the last two `requeue` intervals.
+/// Returns the message of the condition `EvaluationFailed`. Returns `None` if there is no unknown
+/// detection, and no rule has failed in the last two `requeue` intervals.
 ///
 /// A detection is unknown if a rule fails on an object: the server then does not know whether the
 /// operation is in flight on this object.

@@ -4,7 +4,8 @@
 //! resourceVersion that the controller has read.
 //!
 //! Each rule set has a budget of writes. So if another client edits the status of a rule set again
-//! and again, the controller repairs this status only once a minute.
+//! and again, the controller repairs this status up to ten times without a delay, and then only
+//! once a minute.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
