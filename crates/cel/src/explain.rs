@@ -240,7 +240,7 @@ impl<'a> Explainer<'_, 'a> {
     fn operands_of(&mut self, op: &'a Op) -> Vec<&'a Op> {
         match op {
             // The compiler converts `has(variables.x)` to `optional.of(variables.x).hasValue()`.
-            // This optional is not a part of the text.
+            // This optional is not a part of the text, so it is not an operand of the explanation.
             Op::Call(function, _) if matches!(function.name, "optional.of" | "hasValue") => {
                 Vec::new()
             }

@@ -82,7 +82,8 @@ impl FuzzNames {
 /// - An evaluation ends within its budget, with a result or an error.
 /// - Repeated evaluations have the same result. There is one exception: the first evaluation can
 ///   exhaust the budget, because it also compiles regular expressions.
-/// - Repeated evaluations have the same cost, if the expression contains no regular expression.
+/// - Repeated evaluations have the same cost, if the budget suffices and the expression does not
+///   contain the text `matches`.
 /// - The result is the same if only the fields of the projection are decoded.
 /// - The result depends on the time only if the program reports that it reads `now`.
 /// - If the expression compiles with [`ResultKind::Any`], it can fail to compile with another

@@ -17,8 +17,8 @@ const MAX_VARIABLE_READS: usize = 32;
 /// ['b']}.a[0]`. The result of a longer selection is unknown.
 const MAX_SELECTIONS: usize = 32;
 
-/// Maximum number of results of one expression. The last one is unknown, and stands for all further
-/// results.
+/// Maximum number of results of one expression. If the maximum is reached, the last result has no
+/// text, and stands for all further results.
 const MAX_RESULTS: usize = 256;
 
 /// A part of an expression whose value can be the result of the expression.
@@ -38,8 +38,8 @@ pub struct PossibleResult {
 
 impl Program {
     /// Returns the parts of the expression whose values can be its result. Follows conditionals,
-    /// optionals, list and map literals, comprehensions, and the variables of `environment`. This
-    /// must be the environment with which the program was compiled.
+    /// optionals, list and map literals, comprehensions, and the variables of `environment`.
+    /// `environment` must be the environment with which the program was compiled.
     pub fn possible_results(&self, environment: &Environment) -> Vec<PossibleResult> {
         let mut reader = ResultReader {
             environment,
@@ -90,8 +90,8 @@ impl<'e> ResultReader<'e> {
         self.place = outer;
     }
 
-    /// Adds the possible results of an op whose result is one of its operands, or a part of them.
-    /// Returns false for other ops.
+    /// Adds the possible results of an op whose result is one of its operands, or a part of an
+    /// operand. Returns false for other ops.
     fn read_parts(&mut self, op: &'e Op) -> bool {
         let is_part = !self.path.is_empty();
         match op {
@@ -140,8 +140,8 @@ impl<'e> ResultReader<'e> {
         }
     }
 
-    /// Adds the possible results of selections from the value of `op`. The last selection comes
-    /// first. Returns false if the path is too long.
+    /// Adds the possible results of `selections` from the value of `op`. `selections` is in reverse
+    /// order: the last selection comes first. Returns false if the path is too long.
     fn read_selected(
         &mut self,
         op: &'e Op,
@@ -157,7 +157,8 @@ impl<'e> ResultReader<'e> {
         is_short
     }
 
-    /// Reads elements of a list or members of a map, which the last entry of the path selects.
+    /// Adds the possible results of `ops`, which are elements of a list or members of a map. The
+    /// last entry of the path selects them, so it is not part of the path while they are read.
     fn read_each(&mut self, ops: impl IntoIterator<Item = &'e Op>) {
         let selection = self.path.pop();
         self.read_all(ops);

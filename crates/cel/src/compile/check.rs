@@ -38,7 +38,8 @@ pub(crate) fn resolve(name: &str, args: &[Ty], member: bool) -> Result<Ty, Strin
         if pairs.all(|(arg, wanted)| bound.binds(arg, wanted)) {
             let ty = bound.result(&overload.result);
             // If several overloads match, and their results differ, the result is `dyn`. As in
-            // cel-go, the types of two type parameters that no argument decides are different.
+            // cel-go, a result with a type parameter that no argument decides differs from every
+            // other result.
             result = Some(match result {
                 Some(other) if other != ty || !bound.decides(&overload.result) => Ty::Dyn,
                 _ => ty,

@@ -46,17 +46,15 @@ pub fn compile(
 /// is known only if `environment` was returned by [`Environment::with_item_of`]. The evaluation does
 /// not depend on the schema.
 ///
-/// If the objects fit the schema, each error is certainly a mistake in `source`. The type checker
-/// of cel-go also refuses some expressions that cel-go could evaluate, such as the comparison of an
-/// integer with a double. These expressions can be correct, so this function accepts them if there
-/// is a schema.
+/// With a schema, each error is a mistake in `source`, as long as the objects fit the schema. For
+/// this reason, this function then accepts some expressions that the type checker of cel-go refuses
+/// although cel-go could evaluate them. An example is the comparison of an integer with a double.
 ///
-/// # Errors
-/// The first 16 errors, in the order of the text. If the syntax is wrong, or a macro such as `has`
-/// is used wrongly, there are no errors of other kinds. In addition to the errors of [`compile()`],
-/// there is an error for each field that the schema does not have. There is also an error for each
-/// comparison of a field with a string literal that is not one of the values that the schema lists
-/// for the field. The list of errors is never empty.
+/// # Errors The first 16 errors, in the order of the text. If the syntax is wrong, or a macro such
+/// as `has` is used wrongly, there are no errors of other kinds. In addition to the errors of
+/// [`compile()`], there is an error for each field that the schema does not have. The schema can
+/// list the possible values of a field. Then there is also an error for each comparison of the
+/// field with another string literal. The list of errors is never empty.
 pub fn compile_with_all_errors(
     source: &str,
     kind: ResultKind,
@@ -75,7 +73,7 @@ pub fn compile_with_all_errors(
         })
 }
 
-/// Returns the first of the errors of [`compile_with_all_errors`], which are never empty.
+/// Returns the first error in a list of [`compile_with_all_errors`], which is never empty.
 pub(crate) fn first(errors: Vec<CompileError>) -> CompileError {
     let first = errors.into_iter().next();
     first.expect("a failed compilation has at least one error")

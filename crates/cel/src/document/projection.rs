@@ -92,7 +92,7 @@ impl NeededPart {
         !self.whole && self.named.is_empty() && self.every.is_none()
     }
 
-    /// Returns true if the evaluation needs only some members, and knows their names.
+    /// Returns true if the evaluation needs members with known names, and not the whole value.
     pub(crate) fn has_named_members(&self) -> bool {
         !self.named.is_empty()
     }

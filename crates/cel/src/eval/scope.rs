@@ -48,8 +48,9 @@ impl<'a> EvaluationScope<'a> {
     }
 
     /// Sets the variables. The previous variables and their results are dropped. After this call,
-    /// the scope can evaluate the programs that were compiled with `environment`. A program may be
-    /// older than some variables of `environment`, because new variables get new indexes.
+    /// the scope can evaluate the programs that were compiled with `environment`. A program can be
+    /// older than some of these variables: it finds a variable by its index, and a new variable
+    /// does not change the indexes of the other variables.
     pub fn set_variables(&mut self, environment: &'a Environment) {
         self.environment = Some(environment);
         self.results.clear();

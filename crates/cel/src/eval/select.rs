@@ -82,7 +82,7 @@ impl<'e, 'a: 'e> Context<'e, '_, 'a> {
     }
 
     /// Returns the element or member at an index as an optional value. `value` is None if the list
-    /// or map itself does not exist. As in cel-go, the index is then not evaluated.
+    /// or map itself does not exist. In this case, the index is not evaluated, as in cel-go.
     fn present_index(&mut self, value: Option<&V<'e>>, index: &'e Op) -> Outcome<'e> {
         let Some(value) = value else {
             return Ok(V::Optional(None));

@@ -33,6 +33,7 @@ cidr(<string>) -> <net.CIDR>
 ";
 
 /// The error for a text that is not a URL. In Kubernetes, the URL and Go's reason follow this text.
+/// They are left out here, because the URL can be a value of the object.
 const NO_URL: &str = "URL parse error during conversion from string";
 
 /// Calls a function of URLs or IP addresses. A call costs one step for each 64 bytes of the texts

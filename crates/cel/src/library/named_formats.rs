@@ -15,7 +15,9 @@ format.named(<string>) -> <optional_type(kubernetes.NamedFormat)>
 <kubernetes.NamedFormat>.validate(<string>) -> <optional_type(list(string))>
 ";
 
-/// Calls a function of named formats. A call costs one step for 64 bytes that it reads or creates.
+/// Calls a function of named formats. A call of `validate` costs one step for its text and one step
+/// for each message that it returns. Each 64 bytes of a text or a message cost one more step. The
+/// other functions cost nothing.
 pub(crate) fn call<'e>(name: &str, args: &[V<'e>], budget: &mut Budget) -> Outcome<'e> {
     let charge_bytes =
         |len: usize, budget: &mut Budget| charge(budget, 1 + steps(len, COPY_BYTES_PER_STEP));

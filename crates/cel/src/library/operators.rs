@@ -182,7 +182,8 @@ pub(super) fn timestamp<'e>(value: Option<CelTimestamp>) -> Outcome<'e> {
     value.map(V::Time).ok_or(Fault::error("timestamp overflow"))
 }
 
-/// Returns `time` plus a number of nanoseconds, which is None if it does not fit `i64`.
+/// Returns `time` plus a number of nanoseconds. `nanoseconds` is None if the number does not fit
+/// `i64`. In this case, the result is the error of an overflow.
 fn later<'e>(time: CelTimestamp, nanoseconds: Option<i64>) -> Outcome<'e> {
     timestamp(nanoseconds.and_then(|nanoseconds| time.plus(nanoseconds)))
 }

@@ -15,8 +15,8 @@ use super::re2::{Translated, translate};
 const MAX_SOURCE: usize = 64 << 10;
 
 /// Maximum estimated number of automaton states. A pattern with more states is refused before it is
-/// compiled. A state needs at least 32 bytes, so the compiled pattern would exceed [`MAX_COMPILED`].
-/// But for each `\pL`, the compiler needs 5 KB of memory before it checks that limit.
+/// compiled. A state needs at least 32 bytes, so such a pattern would also exceed [`MAX_COMPILED`].
+/// But the compiler checks that limit only after it has used 5 KB of memory for each `\pL`.
 const MAX_STATES: u64 = 32_000;
 
 /// Maximum size of a compiled pattern in bytes (1 MiB). A larger pattern is refused. RE2's default
@@ -33,8 +33,9 @@ const MAX_COMPILED_TOGETHER: usize = 2 << 20;
 /// large a compiled pattern is, so the compiler tries these sizes one after another as the limit.
 const CHARGED_SIZES: [usize; 3] = [16 << 10, 128 << 10, MAX_COMPILED];
 
-/// The size in bytes that a too large pattern counts for [`MAX_COMPILED_TOGETHER`]. It needs no
-/// memory, but the attempts to compile it take up to 20 ms.
+/// If a pattern is too large, it counts with this size in bytes for [`MAX_COMPILED_TOGETHER`]. Such
+/// a pattern needs no memory, but the attempts to compile it take up to 20 ms. So this size limits
+/// the number of such attempts.
 const CHARGED_FOR_FAILURE: usize = 128 << 10;
 
 /// Maximum number of characters of classes in a pattern that ignores case, such as
@@ -42,12 +43,13 @@ const CHARGED_FOR_FAILURE: usize = 128 << 10;
 /// crate needs about 5 ms for each of the eight.
 const MAX_FOLDED_CHARS: u64 = 8 * 0x11_0000;
 
-/// Number of characters in [`MAX_FOLDED_CHARS`] that count one byte for [`MAX_COMPILED_TOGETHER`].
-/// So all patterns together have at most 60 classes with all characters of Unicode.
+/// In a pattern that ignores case, each group of this number of characters in classes counts as one
+/// more byte for [`MAX_COMPILED_TOGETHER`]. So all such patterns together have at most 60 classes
+/// with all characters of Unicode.
 const FOLDED_CHARS_PER_BYTE: u64 = 32;
 
-/// Number of characters in [`MAX_FOLDED_CHARS`] for which a compilation during an evaluation takes
-/// one more step of the budget. A step takes about 300 ns.
+/// If a pattern that ignores case is compiled during an evaluation, each group of this number of
+/// characters in its classes takes one more step of the budget. A step takes about 300 ns.
 const FOLDED_CHARS_PER_STEP: u64 = 64;
 
 /// Number of budget steps for compiling a regular expression during an evaluation, in addition to

@@ -20,9 +20,9 @@ use regex_syntax::ast::{
 /// `(a{10}){20}` has the count 200. A pattern with a count above the maximum is an error.
 const MAX_REPEAT: u64 = 1000;
 
-/// Number of characters that a Unicode class such as `\pL` counts for
-/// [`Translated::folded_chars`]. Its text does not contain the number of its characters. The
-/// `regex` crate needs about as much time for it as for so many characters.
+/// Number of characters that a Unicode class such as `\pL` counts for [`Translated::folded_chars`].
+/// The text of the class does not show how many characters it has. The `regex` crate needs about as
+/// much time for the class as for a range of this number of characters.
 const CHARS_OF_UNICODE_CLASS: u64 = 1 << 16;
 
 /// Estimated number of automaton states of a Unicode class. It needs many states, because its
@@ -189,8 +189,9 @@ impl<'p> Translator<'p> {
             | AssertionKind::StartText
             | AssertionKind::EndText => return Ok(1),
             AssertionKind::WordBoundary => r"(?-u:\b)",
-            // Between two bytes of a character, only the first `\B` matches. The other part matches
-            // between two characters.
+            // The part `(?-u:\B)` is RE2's `\B`, but it also matches between two bytes of one
+            // character. The part `(?:\b|\B)` excludes these places, because it matches only
+            // between characters.
             AssertionKind::NotWordBoundary => r"(?:(?-u:\B)(?:\b|\B))",
             // In RE2, these two are escaped characters.
             AssertionKind::WordBoundaryStartAngle => "<",
@@ -255,7 +256,8 @@ impl<'p> Translator<'p> {
             return Err(self.refusal(reason, &class.span));
         };
         let inner = self.text(&class.span).trim_start_matches(['[', '^']);
-        // RE2 reads these as a range that begins with the first character. The crate does not.
+        // RE2 reads `[--a]` and `[]-a]` as a range that begins with the first character. The crate
+        // does not.
         if inner.starts_with("--") || inner.starts_with("]-") {
             return Err(self.refusal(r"the first character needs a `\`", &class.span));
         }
@@ -301,7 +303,8 @@ impl<'p> Translator<'p> {
                 RepetitionRange::AtLeast(count) => (count, format!("{{{count},}}")),
                 RepetitionRange::Bounded(low, high) => (high, format!("{{{low},{high}}}")),
             };
-            // In RE2, a brace before another text, such as `{ 2}` or `{02}`, is a character.
+            // In RE2, `{` is a literal character if no valid count follows, as in `{ 2}` or `{02}`.
+            // The crate reads these texts as counts, so they are refused.
             if text != self.text(&repetition.op.span).trim_end_matches('?') {
                 return refused(r"`{` needs a `\`");
             }

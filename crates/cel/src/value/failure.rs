@@ -6,8 +6,8 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EvaluationFault {
     /// A field, key or index does not exist. Most callers treat this error like the result `false`.
-    /// Contains the key or index if the expression contains it as a name or a literal. A computed key
-    /// can be a value of the object.
+    /// Contains the key or index if the expression contains it as a name or a literal. A computed
+    /// key is left out, because it can be a value of the object.
     #[error("no such key{}", .0.as_ref().map(|key| format!(": {key}")).unwrap_or_default())]
     Missing(Option<Box<str>>),
     /// Another error, such as a wrong type, an overflow or a failed conversion.

@@ -130,7 +130,8 @@ impl Quantity {
         {
             return Ok(Self::small(value, exponent));
         }
-        // As in Kubernetes, only a text that fits 64 bits can have no digit.
+        // As in Kubernetes, a text without digits, such as `.`, is accepted only if the number fits
+        // 64 bits. In this case, it was returned above.
         let end = text.len() - suffix.len();
         if !text[..end].bytes().any(|byte| byte.is_ascii_digit()) {
             return Err(NO_QUANTITY);
@@ -157,7 +158,7 @@ impl Quantity {
             return;
         }
         if self.exponent >= NANO {
-            // A number that is too large for this exponent keeps its own.
+            // If the number is too large for the exponent -9, it keeps its exponent.
             let Ok(value) = self.value_at(NANO) else {
                 return;
             };
@@ -173,7 +174,7 @@ impl Quantity {
         self.exponent = NANO;
     }
 
-    /// Returns the value of the number with a smaller exponent.
+    /// Returns the `value` that represents the same number with the smaller exponent `exponent`.
     fn value_at(&self, exponent: i64) -> Result<i128, &'static str> {
         if self.value == 0 {
             return Ok(0);
@@ -193,7 +194,8 @@ impl Quantity {
         let least = self.exponent.min(other.exponent);
         let value = |number: &Self| {
             let value = number.value_at(least);
-            // A number that does not fit is larger than the other number, which fits.
+            // These values are compared only if both numbers have the same `top`. Then at most one
+            // of them does not fit, and this number is the larger one.
             value.map_or(u128::MAX, i128::unsigned_abs)
         };
         top(self)

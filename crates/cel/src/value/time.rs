@@ -1,4 +1,4 @@
-//! Timestamps. Formatting equals that of Go, and parsing equals it for times in RFC 3339. The getters
+//! Timestamps. They are formatted as in Go. Times in RFC 3339 are also parsed as in Go. The getters
 //! equal those of cel-go, but they refuse a UTC offset of more than 9,999 hours or minutes.
 
 use std::fmt;

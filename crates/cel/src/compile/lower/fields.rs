@@ -8,8 +8,8 @@ use crate::compile::parse::string_of;
 use crate::types::{FieldType, PathStep, Ty};
 
 /// Maximum number of steps of a path whose type is looked up in the schema. The value at a longer
-/// path has the type `dyn`. A schema can be recursive, such as a list whose elements are again such
-/// lists. Without the limit, the look-up would not end.
+/// path has the type `dyn`. A schema can be recursive: the elements of a list can have the type of
+/// the list itself. Without the limit, the look-up of this type would not end.
 const MAX_PATH: usize = 64;
 
 /// Maximum number of possible values of a field that an error message lists. If the field has more

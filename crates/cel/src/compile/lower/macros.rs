@@ -57,7 +57,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the names of the variables of a comprehension. If a name is not allowed, reports an
-    /// error, and returns the replacement of the node.
+    /// error, and returns the op and the type that replace the node.
     fn variable_names(&mut self, vars: &[IdedExpr]) -> Result<Vec<String>, (Op, Ty)> {
         let mut names: Vec<String> = Vec::with_capacity(vars.len());
         for var in vars {

@@ -100,7 +100,8 @@ impl<'v> Lowering<'v> {
         }
     }
 
-    /// Reports an error, and returns the replacement of the node.
+    /// Reports an error, and returns an op and a type that replace the node. The type matches every
+    /// type, so that one mistake is reported only once.
     fn error(&mut self, kind: ErrorKind, node: u64, message: impl Into<String>) -> (Op, Ty) {
         let message = message.into();
         self.errors.push((kind, NodeError { node, message }));
