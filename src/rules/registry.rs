@@ -19,11 +19,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Maximum size of the expressions of all rules in use, in bytes. A rule set that would exceed this
-/// total is not compiled, and its status contains the error. Compiled expressions can need 72 times
-/// as much memory. The shipped rule sets together have less than a quarter of this size.
-pub(super) const MAX_ALL_EXPRESSIONS: usize = 1 << 20;
-
 /// The state of all rule sets and targets.
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -104,7 +99,7 @@ impl Registry {
     ///    spec comes first, because its compilation takes the shortest time.
     ///
     /// At the start, all specs have the same number. If all rule sets together then exceed
-    /// [`MAX_ALL_EXPRESSIONS`], the largest rule sets get the error.
+    /// `MAX_ALL_EXPRESSIONS`, the largest rule sets get the error.
     pub(super) fn begin_next_compilation(&mut self) -> Option<(String, Arc<OperationRuleSetSpec>)> {
         let order = |known: &RegisteredRuleSet| (known.arrived, expression_bytes(&known.spec));
         let next = self.waiting().min_by_key(|(_, known)| order(known));
@@ -119,11 +114,11 @@ impl Registry {
     }
 
     /// Returns the rule sets that must be compiled or are being compiled. A rule set that would
-    /// exceed [`MAX_ALL_EXPRESSIONS`] is not among them, until other rule sets have become smaller.
+    /// exceed `MAX_ALL_EXPRESSIONS` is not among them, until other rule sets have become smaller.
     fn waiting(&self) -> impl Iterator<Item = (&String, &RegisteredRuleSet)> {
         let total = self.bytes_in_use();
         let waiting = self.rule_sets.iter();
-        waiting.filter(move |(_, it)| it.compiled.is_none() && exceeds(it, total).is_none())
+        waiting.filter(move |(_, it)| it.compiled.is_none() && it.exceeds(total).is_none())
     }
 
     fn bytes_in_use(&self) -> usize {
@@ -225,12 +220,12 @@ impl Registry {
     }
 
     /// If the newest spec of a rule set has another target, and is not compiled because of
-    /// [`MAX_ALL_EXPRESSIONS`], removes the rules of the old spec. Otherwise, the server would
+    /// `MAX_ALL_EXPRESSIONS`, removes the rules of the old spec. Otherwise, the server would
     /// watch the former target until other rule sets have become smaller.
     fn drop_rules_of_former_targets(&mut self) {
         let total = self.bytes_in_use();
         for known in self.rule_sets.values_mut() {
-            let is_waiting = known.compiled.is_none() && exceeds(known, total).is_some();
+            let is_waiting = known.compiled.is_none() && known.exceeds(total).is_some();
             let is_former = |used: &OperationRuleSetSpec| used.target != known.spec.target;
             if let Some((used, _)) = known.in_use.take_if(|it| is_waiting && is_former(&it.0))
                 && let Some(target) = self.targets.get_mut(&used.target)
@@ -308,7 +303,7 @@ impl Registry {
                 let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
                 Some(Err(errors.join("; ")))
             }
-            None => exceeds(known, total).map(Err),
+            None => known.exceeds(total).map(Err),
         };
         RuleSetHealth {
             generation: known.generation,
@@ -397,16 +392,4 @@ impl Registry {
             known.cluster_status.record(version, write.status);
         }
     }
-}
-
-/// Returns an error if the newest spec and the rules in use of the other rule sets together exceed
-/// [`MAX_ALL_EXPRESSIONS`]. `total` is the size of the expressions of all rules in use.
-fn exceeds(known: &RegisteredRuleSet, total: usize) -> Option<String> {
-    let others = total - known.bytes_in_use();
-    (others + expression_bytes(&known.spec) > MAX_ALL_EXPRESSIONS).then(|| {
-        format!(
-            "the expressions of all rule sets would have more than {MAX_ALL_EXPRESSIONS} bytes \
-             together; the other rule sets have {others}"
-        )
-    })
 }

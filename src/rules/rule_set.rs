@@ -7,6 +7,11 @@ use ifo_api::ruleset::{OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_engine::rules::{RuleSet, RuleSetError, expression_bytes};
 use std::sync::Arc;
 
+/// Maximum size of the expressions of all rules in use, in bytes. A rule set that would exceed this
+/// total is not compiled, and its status contains the error. Compiled expressions can need 72 times
+/// as much memory. The shipped rule sets together have less than a quarter of this size.
+pub(super) const MAX_ALL_EXPRESSIONS: usize = 1 << 20;
+
 /// A rule set with its compiled rules and its status.
 #[derive(Debug)]
 pub(super) struct RegisteredRuleSet {
@@ -48,6 +53,18 @@ impl RegisteredRuleSet {
     pub(super) fn bytes_in_use(&self) -> usize {
         let used = self.in_use.as_ref();
         used.map_or(0, |(used, _)| expression_bytes(used))
+    }
+
+    /// Returns an error if the newest spec and the rules in use of the other rule sets together
+    /// exceed [`MAX_ALL_EXPRESSIONS`]. `total` is the size of the expressions of all rules in use.
+    pub(super) fn exceeds(&self, total: usize) -> Option<String> {
+        let others = total - self.bytes_in_use();
+        (others + expression_bytes(&self.spec) > MAX_ALL_EXPRESSIONS).then(|| {
+            format!(
+                "the expressions of all rule sets would have more than {MAX_ALL_EXPRESSIONS} bytes \
+                 together; the other rule sets have {others}"
+            )
+        })
     }
 
     /// Returns true if the status was computed for the current generation of the rule set.
