@@ -81,27 +81,34 @@ impl OwnCertificate {
     }
 
     async fn check(&mut self, serving: &ServingCertificate) -> Result<(), CertsError> {
-        let mut renew = now() >= self.issued.renew_at;
+        let is_due = now() >= self.issued.renew_at;
+        let mut new_authority = None;
         match self.secret.load_or_replace_authority().await {
             Ok(found) if !found.is(&self.authority) => {
                 // The bundle contains both CAs before the server presents a certificate of the new
                 // CA.
-                let bundle = found.bundle() + &self.bundle.borrow();
-                self.publish(bundle);
+                let (new, old) = (found.bundle(), self.bundle.borrow().clone());
+                if !old.contains(&new) {
+                    self.publish(new + &old);
+                }
                 tokio::time::sleep(HANDOVER_DELAY).await;
-                self.authority = found;
-                self.old_ca_ends = Instant::now() + OLD_CA_TIME;
-                renew = true;
+                new_authority = Some(found);
             }
             Ok(_) if Instant::now() >= self.old_ca_ends => self.publish(self.authority.bundle()),
             Ok(_) => {}
             // After this error, the code below can still renew the certificate with the current CA.
             Err(error) => tracing::error!(%error, "the current CA stays in use"),
         }
-        if renew {
-            let issued = self.authority.issue(&self.names)?;
+        if is_due || new_authority.is_some() {
+            let authority = new_authority.as_ref().unwrap_or(&self.authority);
+            let issued = authority.issue(&self.names)?;
             serving.replace(&issued.chain, &issued.key)?;
             self.issued = issued;
+            // If the renewal fails, the old CA stays in use, and the next check tries again.
+            if let Some(new) = new_authority {
+                self.authority = new;
+                self.old_ca_ends = Instant::now() + OLD_CA_TIME;
+            }
             tracing::info!("serving certificate renewed");
         }
         Ok(())
