@@ -138,7 +138,7 @@ impl<M: Model> Writer<M> {
         let map = new.collect();
         let mut current = self.shared.objects_mut();
         let mut ring = Ring::new(self.bounds, at);
-        // The trim timer of the old ring goes on, and trims the new ring.
+        // If the old ring has a trim timer, the timer continues, and trims the new ring from now on.
         ring.has_trim_timer = current.ring.has_trim_timer;
         let new = Objects {
             map,

@@ -7,9 +7,9 @@
 //! The tracker, which turns detections into operations, takes over the operations. It also corrects
 //! the index: it adds operations that the index lacks, and deletes outdated objects.
 //!
-//! The new leader reads rules and objects later. Until then, the tracker cannot know whether a
-//! restored operation without an end is over, so the operation stays in flight. There is one
-//! exception: if an operation also has a later run, the earlier run completes at once
+//! The new leader reads rules and objects later. Until then, the tracker cannot know whether the work
+//! of a restored operation still goes on. So an operation without an end stays in flight. There is one
+//! exception: a run without an end completes at once if the operation also has a later run
 //! (`Tracker::resume`).
 
 use super::Namespaces;
@@ -75,7 +75,7 @@ impl InitialState {
     /// - The UID of the operation is missing or invalid, its subject has no UID, or the completed
     ///   operation has no end.
     /// - The object is a completed operation or a record, and its namespace was deleted.
-    /// - Another object of the index has the same operation and start.
+    /// - An object of the index with the same operation and start was already added.
     pub fn add_index_object(&mut self, key: &Key, object: &Object, now: ClockReading) {
         if let Some(record) = object.record() {
             if self.is_record_of_deleted_namespace(key, record) {
@@ -106,9 +106,9 @@ impl InitialState {
     /// A custom resource with values that `ifo-apiserver` never writes is logged and ignored. A
     /// custom resource of a deleted namespace is ignored, too.
     ///
-    /// The index can contain only the record of the operation. In this case, the previous leader
-    /// completed the operation and deleted it from the index, but did not delete the custom
-    /// resource. So this method does not restore the operation. Persistence later deletes the
+    /// Sometimes, the index contains the record of the operation, but not the operation. Then the
+    /// previous leader completed the operation and deleted it from the index, but did not delete
+    /// the custom resource. So this method does not restore the operation. Persistence later deletes the
     /// custom resource as an orphan.
     ///
     /// If [`MAX_RESTORED`] operations were already added from custom resources, this method adds
@@ -205,8 +205,8 @@ impl Tracker {
     ///
     /// `state` can contain several runs of one operation. Only the last run can be in flight. If an
     /// earlier run has no end, it completes with the reason `Replaced` at the start of the next
-    /// run. The reason: the previous leader may have written the custom resource of a later run,
-    /// but not the end of an earlier run. A leader does not write custom resources in the order of
+    /// run. An earlier run can lack its end, because the previous leader may have written only the
+    /// custom resource of a later run. A leader does not write custom resources in the order of
     /// the changes.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // The tracker must know the deleted namespaces before it takes over the operations. The
@@ -242,10 +242,9 @@ impl Tracker {
                 None => self.resume_in_flight(found),
             }
         }
-        // If the tracker has already received the namespaces, they are used instead of the
-        // namespaces in `state`. They are first removed from the tracker. So `set_namespaces`
-        // handles them as at its first call, and also checks the namespaces of the restored
-        // operations.
+        // If the tracker has already received namespaces, this method uses those, and not the ones in
+        // `state`. It first removes them from the tracker. So `set_namespaces` handles
+        // them as at its first call, and also checks the namespaces of the restored operations.
         let namespaces = self.shared.namespaces.take().or(state.namespaces);
         if let Some(namespaces) = namespaces {
             self.set_namespaces(&namespaces, now.steady);
@@ -294,9 +293,9 @@ impl Tracker {
         let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
         let is_retained = retained.insert(key.clone(), owner, times, now);
-        // If the operation is in flight in the index, its end comes from a custom resource. Clients
-        // that watch operations must receive this end before the deletion, so the write of the
-        // completed operation comes first. If the index already contains the completed operation,
+        // If the index still has the operation in flight, a custom resource has given its end. Clients
+        // that watch operations must receive this end before the deletion. So the completed operation
+        // is written before it is deleted. If the index already contains the completed operation,
         // the index ignores the write.
         if is_in_index || is_retained {
             self.shared.show(&operation);
