@@ -84,9 +84,9 @@ pub struct Persist {
     pub unsynced_rule_sets: watch::Receiver<Option<Arc<UnsyncedRuleSets>>>,
     /// True if this leader has restored the operations of all custom resources that existed when
     /// its term began. Invalid custom resources and those of deleted namespaces are not restored.
-    /// While this value is false, the index may lack completed operations only because they are not
-    /// restored yet. So the task does not delete the custom resource of a completed operation that
-    /// this leader has not seen in the index.
+    /// While this value is false, a completed operation can be missing in the index because it is
+    /// not restored yet. So the task does not delete the custom resource of a completed operation
+    /// that this leader has not seen in the index.
     pub is_restored: watch::Receiver<bool>,
     /// Stops the task.
     pub stop: CancellationToken,

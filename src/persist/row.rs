@@ -44,8 +44,9 @@ pub(super) fn delay(failures: u32, most: Duration) -> Duration {
 #[derive(Debug)]
 struct Stored {
     revision: Revision,
-    /// The operation in the custom resource. If the custom resource contains the wanted operation,
-    /// this field is the wanted operation itself, which lacks the labels of other clients.
+    /// The operation in the custom resource. If it does not differ from the operation in the index,
+    /// both fields share one object in memory. This object lacks the labels that other clients have
+    /// added to the custom resource.
     operation: Arc<InFlightOperation>,
 }
 
@@ -53,8 +54,8 @@ struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Row {
     /// The operation in the index. None if the index does not contain the operation. Then the
-    /// custom resource is deleted. An orphan stays while its operation may be missing in the index
-    /// only because this leader has not detected or restored it yet.
+    /// custom resource is deleted. There is one exception: an orphan stays until this leader has
+    /// listed its target and restored all custom resources.
     pub wanted: Option<Arc<InFlightOperation>>,
     /// True if the custom resource is an orphan: its operation has been missing in the index since
     /// this leader first saw the custom resource.

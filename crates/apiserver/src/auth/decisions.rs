@@ -28,10 +28,10 @@ const MAX_USERS: u64 = 5_000;
 /// Time after which the cache evicts an unused decision, or the periods of a user who has sent no
 /// request.
 ///
-/// If a client of this user then continues a watch, the cache does not know in which period the
-/// client received its objects. So the watch starts in the current period. If the user's rights
-/// have changed since the client received its objects, the watch sends no events for this change.
-/// The client sees the effect of the change in its next list.
+/// If the rights of a user change, a watch sends `DELETED` for the objects that become hidden, and
+/// `ADDED` for those that become visible. There is one exception: the change happened before a
+/// client continues its watch, and the cache has evicted the period in which the client received
+/// its objects. Then the client sees the effect of the change only in its next list.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Maximum number of concurrent reviews for one request.
@@ -110,7 +110,7 @@ impl Decisions {
         match self.periods(user, head) {
             // If `version` is equal to `current.since`, the client can have received the objects in
             // either period. The previous period is the safe choice, because the watch then sends
-            // the difference between both periods.
+            // events for all objects that become visible or hidden between both periods.
             (current, Some(previous)) if version <= current.since => {
                 (version >= previous.since).then_some(previous)
             }

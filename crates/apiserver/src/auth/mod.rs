@@ -135,12 +135,12 @@ pub struct ResourceAttributes {
     pub namespace: String,
     /// Name of the object.
     pub name: String,
-    /// The field selector of a list, watch or deletecollection. Empty after parsing the request.
-    /// The server sets it only for the authorization.
+    /// The field selector of a list, watch or deletecollection. The parser of requests leaves it
+    /// empty. The server sets it before it authorizes the request.
     #[serde(skip_serializing_if = "SelectorAttributes::is_empty")]
     pub field_selector: SelectorAttributes,
-    /// The label selector of a list, watch or deletecollection. Empty after parsing the request.
-    /// The server sets it only for the authorization.
+    /// The label selector of a list, watch or deletecollection. The parser of requests leaves it
+    /// empty. The server sets it before it authorizes the request.
     #[serde(skip_serializing_if = "SelectorAttributes::is_empty")]
     pub label_selector: SelectorAttributes,
     /// True for the deprecated paths with `/watch/`, such as `/apis/GROUP/VERSION/watch/things`.

@@ -85,9 +85,9 @@ pub enum Message {
     /// ([`SharedBaselines::load`]). The tracker checks all operations in flight again, because some
     /// of them can be overdue in comparison with these runs.
     BaselinesLoaded,
-    /// The namespaces or nodes that exist now. The tracker deletes the retained completed
+    /// The namespaces, or the nodes, that exist now. The tracker deletes the retained completed
     /// operations and the records of deleted namespaces. The task that writes the tracker's changes
-    /// to the index uses both lists to compute the activities.
+    /// to the index also reads this message: each existing namespace and node has an activity.
     Existing(Existing),
     /// The rule sets that may miss operations now. The tracker ignores this message. The task that
     /// writes the tracker's changes to the index also writes these gaps, after the changes of all

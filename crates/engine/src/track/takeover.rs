@@ -9,8 +9,8 @@
 //!
 //! The new leader reads rules and objects later. Until then, the tracker cannot know whether the work
 //! of a restored operation still goes on. So an operation without an end stays in flight. There is one
-//! exception: a run without an end completes at once if the operation also has a later run
-//! (`Tracker::resume`).
+//! exception: the custom resources can contain two runs of the same operation, for example two
+//! migrations of one virtual machine. Then the earlier run completes at once (`Tracker::resume`).
 
 use super::Namespaces;
 use super::end_reason::End;
@@ -205,9 +205,9 @@ impl Tracker {
     ///
     /// `state` can contain several runs of one operation. Only the last run can be in flight. If an
     /// earlier run has no end, it completes with the reason `Replaced` at the start of the next
-    /// run. An earlier run can lack its end, because the previous leader may have written only the
-    /// custom resource of a later run. A leader does not write custom resources in the order of
-    /// the changes.
+    /// run. Its end can be missing, because a leader does not write custom resources in the order of
+    /// the changes. So the previous leader can have written the start of the later run, but not yet
+    /// the end of the earlier run.
     pub(super) fn resume(&mut self, state: InitialState, now: ClockReading) {
         // The tracker must know the deleted namespaces before it takes over the operations. The
         // reason: if an operation in a deleted namespace completes, the tracker deletes it at once.
@@ -293,10 +293,10 @@ impl Tracker {
         let (owner, times) = (operation.owner(), (operation.started(), end));
         let retained = &mut self.shared.retained;
         let is_retained = retained.insert(key.clone(), owner, times, now);
-        // If the index still has the operation in flight, a custom resource has given its end. Clients
-        // that watch operations must receive this end before the deletion. So the completed operation
-        // is written before it is deleted. If the index already contains the completed operation,
-        // the index ignores the write.
+        // The end can come from a custom resource, while the operation is still in flight in the
+        // index. Clients that watch operations must receive this end before the deletion. So the
+        // completed operation is written before it is deleted. If the index already contains the
+        // completed operation, the index ignores the write.
         if is_in_index || is_retained {
             self.shared.show(&operation);
         }
