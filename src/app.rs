@@ -49,12 +49,15 @@ const RING_BOUNDS: Bounds = Bounds {
 /// aggregator and kube-proxy need some seconds until they send no more requests to this replica.
 const UNREADY_PERIOD: Duration = Duration::from_secs(5);
 
+/// The error after a second signal.
+const STOPPED_AT_ONCE: &str = "stopped at once by a second signal";
+
 /// Runs the server until a signal stops it. A signal also stops the server while it starts. Returns
 /// an error in these cases:
 ///
 /// - The start fails.
 /// - A task ends before the shutdown.
-/// - A second signal interrupts the delay after SIGTERM (`UNREADY_PERIOD`).
+/// - A second signal arrives before the server has stopped.
 pub async fn run(config: Config, mut signals: Signals) -> anyhow::Result<()> {
     match config.mode {
         Mode::Serve(serve) => {
@@ -277,8 +280,8 @@ impl App {
     }
 
     /// Waits until a signal arrives or a task ends too early. Then finishes the open requests and
-    /// stops the server. Returns an error if a task ended too early, or if a second signal
-    /// interrupts the delay after SIGTERM.
+    /// stops the server. Returns an error if a task ended too early, or if a second signal arrives
+    /// before the server has stopped.
     async fn until_stopped(mut self, mut signals: Signals) -> anyhow::Result<()> {
         let early = tokio::select! {
             signal = signals.next() => {
@@ -302,7 +305,7 @@ impl App {
         self.shared.replica_status.end_streams(false);
         tokio::select! {
             () = self.tasks.finish() => {}
-            _ = signals.next() => {}
+            _ = signals.next() => bail!(STOPPED_AT_ONCE),
         }
         match early {
             Some(task) => bail!("the task {task:?} ended before the shutdown"),
@@ -328,7 +331,7 @@ async fn wait_while_unready(signals: &mut Signals) -> anyhow::Result<()> {
     );
     tokio::select! {
         () = tokio::time::sleep(UNREADY_PERIOD) => Ok(()),
-        _ = signals.next() => bail!("stopped at once by a second signal"),
+        _ = signals.next() => bail!(STOPPED_AT_ONCE),
     }
 }
 

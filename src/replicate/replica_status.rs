@@ -165,7 +165,8 @@ impl ReplicaStatus {
     /// there is no such leader.
     ///
     /// At the start of a connection, the leader sends its newest resourceVersion. When this
-    /// replica's index has reached that resourceVersion, the mirror sets this value.
+    /// replica's index has reached that resourceVersion, the task that copies the index sets this
+    /// value.
     pub fn in_sync(&self) -> &watch::Sender<Option<Term>> {
         &self.0.in_sync
     }

@@ -327,8 +327,8 @@ impl Registry {
     pub(super) fn report(&mut self) -> Report {
         // The tracker, which turns detections into operations, receives each rule book before the
         // feeds of this rule book start. So when all feeds have reported, the tracker has received
-        // all rule books. A list that is computed earlier would lack rule sets whose rule book the
-        // tracker does not have yet.
+        // all rule books. Before that, `without_book` would lack rule sets whose rule book is
+        // published, but has not reached the tracker yet.
         if self.caught_up() {
             self.without_book = Some(Arc::new(self.rule_sets_without_book()));
         }

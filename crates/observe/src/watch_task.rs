@@ -93,8 +93,9 @@ impl WatchTask {
                     match why {
                         GapReason::Garbled(_) => {
                             // The feed lacks the data that it could not decode, so the next attempt
-                            // lists all objects. A long list must not reset the backoff. So this
-                            // attempt counts as one that began now.
+                            // lists all objects. The backoff resets after an attempt that lasted
+                            // long. The failed attempt may have lasted long only because of its
+                            // list. So it counts as an attempt that began now.
                             self.version = None;
                             began = Instant::now();
                             max_delay = self.retry_interval;

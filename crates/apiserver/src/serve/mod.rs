@@ -142,8 +142,8 @@ struct ServerState {
     resources: Vec<AnyResource>,
     /// True if a resource has a [`Visibility`]. In this case, users who may read only some
     /// namespaces may also send requests for all namespaces, because the server hides the other
-    /// objects. So requests for all namespaces may not use the reserved slots (see the module
-    /// `concurrency_limit`).
+    /// objects. The module `concurrency_limit` reserves slots for requests that only privileged
+    /// users can send. Without a [`Visibility`], requests for all namespaces are such requests.
     is_filtered: bool,
     load: LoadLimits,
 }

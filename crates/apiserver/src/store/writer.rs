@@ -88,8 +88,7 @@ impl<M: Model> Writer<M> {
     pub fn begin(&mut self, start: Rv) -> Result<(), Error> {
         if self.head() == Rv(0) {
             // A store at version 0 has never published a version, so it is empty. `replace` makes
-            // `start` the oldest readable version. A watch can start only at this version or at the
-            // version of a change. So without `replace`, `start` would need a marker.
+            // `start` the oldest readable version, so a watch can start there without a marker.
             check_above(start, Rv(0))?;
             self.replace(start, []);
         } else {

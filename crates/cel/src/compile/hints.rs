@@ -235,8 +235,8 @@ fn value_hint(message: &str) -> Option<String> {
     nearest_value(found, quoted).map(|value| format!("did you mean '{value}'?"))
 }
 
-/// Returns the text in `values` that is most similar to `found`, without regard to case. Returns
-/// None if more than half of the letters of each text differ.
+/// Returns the text in `values` that is most similar to `found`, without regard to case. A text is
+/// similar if at most half of its letters differ. Returns None if no text is similar.
 pub fn nearest_value<'v>(
     found: &str,
     values: impl IntoIterator<Item = &'v str>,

@@ -20,7 +20,7 @@ use regex_syntax::ast::{
 /// `(a{10}){20}` has the count 200. A pattern with a count above the maximum is an error.
 const MAX_REPEAT: u64 = 1000;
 
-/// Number of characters that a Unicode class such as `\pL` counts for [`Translated::folded_chars`].
+/// Number of characters that a Unicode class such as `\pL` adds to [`Translated::folded_chars`].
 /// The text of the class does not show how many characters it has. The `regex` crate needs about as
 /// much time for the class as for a range of this number of characters.
 const CHARS_OF_UNICODE_CLASS: u64 = 1 << 16;
@@ -29,7 +29,7 @@ const CHARS_OF_UNICODE_CLASS: u64 = 1 << 16;
 /// characters are encoded in up to four bytes.
 const STATES_OF_UNICODE_CLASS: u64 = 64;
 
-/// Number of automaton states that `\B` counts for [`Translated::states`]. It has only a few states,
+/// Number of automaton states that `\B` adds to [`Translated::states`]. It has only a few states,
 /// but the `regex` crate searches with a slower method if the text is not ASCII.
 const STATES_OF_NOT_WORD_BOUNDARY: u64 = 64;
 

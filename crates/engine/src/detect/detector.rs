@@ -45,9 +45,10 @@ pub struct Detector {
     /// Without this restriction, many objects without operations would cause messages. For example, a
     /// rule can yield an `outcome` in each evaluation of a finished object.
     ///
-    /// A new list forgets all objects. If an operation lost its detection before the list, the detector
-    /// sends the evaluation in the list, but no later outcome of the operation. If the evaluation in the
-    /// list has no outcome either, the operation ends with the reason `NotDetected`.
+    /// A new list forgets all objects. Suppose that the rules no longer detect an operation before
+    /// the list begins. Then the detector sends the evaluation of its object in the list, but no
+    /// later one. So an outcome after the list is lost, and the operation ends with the reason
+    /// `NotDetected`.
     detected: HashMap<Text, Option<Undetected>>,
     /// Time for which objects stay in `detected` after the first evaluation without a detection.
     settling_period: Duration,

@@ -278,7 +278,8 @@ impl Compiler<'_> {
             Some((field, program))
         });
         let programs = programs.collect();
-        // `validate` has already reported invalid durations. Any other text is an expression.
+        // A text that is no duration is an expression. `validate` has already reported texts that
+        // are neither.
         let fixed = |text: &Option<String>| text.as_deref().and_then(duration::parse);
         let compiled = CompiledRule {
             operation: rule.operation.as_str().into(),

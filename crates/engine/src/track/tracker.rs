@@ -169,9 +169,9 @@ impl Tracker {
     /// even if they were created again.
     ///
     /// At the first call, there is no earlier list to compare with. So the namespace of an
-    /// operation or record counts as deleted if it does not exist now. A namespace that was deleted
-    /// and created again does exist. For restored operations, `Tracker::resume` has already handled
-    /// such namespaces.
+    /// operation or record counts as deleted if it does not exist now. This check cannot find a
+    /// namespace that was deleted and created again. For restored operations, `Tracker::resume` has
+    /// already handled such namespaces.
     pub(super) fn set_namespaces(&mut self, existing: &Arc<Namespaces>, now: Instant) {
         let shared = &mut self.shared;
         let before = shared.namespaces.replace(existing.clone());

@@ -1,5 +1,6 @@
-//! The main loop of `kubectl ifo wait`: reads the activity or lists the operations, decides whether
-//! the wait ends, and otherwise waits for a change.
+//! The main loop of `kubectl ifo wait`: lists the operations, decides whether the wait ends, and
+//! otherwise waits for a change. In each pass, the loop first reads the activity, an object of the
+//! server that says since when no operation has been in flight.
 //!
 //! Some problems can go away: an interrupted watch, a rule set that does not work, or a server that
 //! does not answer. After such a problem, the result is unknown, and the quiet period begins again.
@@ -183,15 +184,15 @@ impl<'a> OperationWait<'a> {
             [] => "metadata.name=cluster".to_owned(),
             [FilterValue::Node(node)] => format!("metadata.name=node.{node}"),
             [FilterValue::Component(name)] => format!("metadata.name=component.{name}"),
-            // A list without a field selector returns all activities of the namespace. The
-            // namespace of the server has several activities, so this function returns None there.
-            // This is intended: there, the activity named `namespace` also counts operations on
-            // cluster-scoped objects, which `-n` does not select.
+            // A list without a field selector returns all activities of the namespace. A namespace
+            // has one, but the namespace of the server has several, so this function returns None
+            // there. This is intended: there, the activity named `namespace` also counts operations
+            // on cluster-scoped objects, which `-n` does not select.
             [FilterValue::Namespace(_)] => String::new(),
             _ => return None,
         };
-        // The namespace of the other activities is a setting of the server. So they are listed in
-        // all namespaces.
+        // The activities of the cluster, of nodes and of components are in a namespace that is a
+        // setting of the server. So without `-n`, this command lists all namespaces.
         let path = list_path(LIVE_GROUP, PLURAL, filters.namespace.as_deref());
         let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
         let answer = server.answer(&format!("{path}?{query}")).await.ok()?;
