@@ -149,12 +149,8 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     if exit_code == UNKNOWN || !args.quiet {
         print_error_line(&message);
     }
-    let named: Vec<Row> = waiting
-        .state
-        .active()
-        .take(MAX_NAMED)
-        .map(Row::from)
-        .collect();
+    let named = waiting.state.active().take(MAX_NAMED);
+    let named: Vec<Row> = named.map(Row::from).collect();
     if exit_code == NOT_REACHED && !args.quiet && !named.is_empty() {
         let style = TextStyle {
             screen: terminal_width(),

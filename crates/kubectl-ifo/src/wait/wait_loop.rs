@@ -157,6 +157,9 @@ impl<'a> OperationWait<'a> {
         if source.served == Served::Crs && self.args.settings.goal == WaitGoal::Idle {
             return Err(WaitEnd::Unknown(NOT_DETECTING.to_owned()));
         }
+        // A list of custom resources has no field selector, so the answer contains completed ones
+        // anyway. The next list keeps them, so that a completed one does not count as deleted.
+        self.filters.all_phases = source.served == Served::Crs;
         for missing in self.state.missing_from(&listed) {
             self.ended(&source, missing).await;
         }
@@ -235,7 +238,9 @@ impl<'a> OperationWait<'a> {
             let mut found = found.into_iter().filter(|it| it.key() == operation.key());
             operation = found.next().unwrap_or(operation);
         }
-        self.state.ended(&operation, Instant::now());
+        // `ifo-apiserver` deletes a live operation only after its end.
+        let is_certain = source.served == Served::Live || !operation.is_active();
+        self.state.ended(&operation, is_certain, Instant::now());
     }
 
     /// Ends the wait if the state that was just read proves that it must end. `completeness` tells
@@ -313,16 +318,12 @@ impl<'a> OperationWait<'a> {
 
     /// Returns the end of the wait after a timeout: failed, not reached, or unknown.
     pub(super) fn end_at_timeout(&self) -> WaitEnd {
-        let now = Instant::now();
-        let reached = match self.state.reached_at() {
-            Err(end) => return end,
-            Ok(reached) => reached,
-        };
-        // The goal seems to be reached, but no new answer has confirmed it.
-        let unconfirmed = reached
-            .filter(|at| *at <= now)
-            .map(|_| NO_ANSWER.to_owned());
-        let doubt = self.doubt.clone().or(unconfirmed);
-        doubt.map_or(WaitEnd::NotReached, WaitEnd::Unknown)
+        match (self.state.reached_at(), &self.doubt) {
+            (Err(end), _) => end,
+            (_, Some(why)) => WaitEnd::Unknown(why.clone()),
+            // The goal seems to be reached, but no new answer has confirmed it.
+            (Ok(Some(at)), _) if at <= Instant::now() => WaitEnd::Unknown(NO_ANSWER.to_owned()),
+            _ => WaitEnd::NotReached,
+        }
     }
 }

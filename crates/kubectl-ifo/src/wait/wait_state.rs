@@ -12,6 +12,11 @@ use std::fmt;
 use std::time::Duration;
 use tokio::time::Instant;
 
+/// The reason why the result is unknown if a custom resource is gone, and its last state was active.
+/// The leader of `ifo-apiserver`, a user or the garbage collector can have deleted it.
+const NO_CUSTOM_RESOURCE: &str =
+    "its custom resource was deleted, or no longer matches the filters; the operation may continue";
+
 /// The goal of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum WaitGoal {
@@ -119,7 +124,7 @@ impl WaitState {
     /// Processes a new or changed operation.
     pub(crate) fn applied(&mut self, operation: InFlightOperation, now: Instant) {
         if !operation.is_active() {
-            return self.ended(&operation, now);
+            return self.ended(&operation, true, now);
         }
         let is_relevant = self.is_relevant(&operation);
         if is_relevant {
@@ -132,12 +137,17 @@ impl WaitState {
         self.update_quiet_period(now);
     }
 
-    /// Processes the end or the deletion of an operation.
-    pub(crate) fn ended(&mut self, operation: &InFlightOperation, now: Instant) {
+    /// Processes the end of an operation, or the deletion of its object. `is_certain` is false if
+    /// the operation may continue without its object.
+    pub(crate) fn ended(&mut self, operation: &InFlightOperation, is_certain: bool, now: Instant) {
         if let Some((_, true)) = self.active.remove(&operation.key()) {
             self.last_busy = Some(now);
             let what = format!("{}: {}", operation.place_name(), operation.spec.operation);
             match (self.settings.goal, operation.status.state) {
+                (WaitGoal::Completed | WaitGoal::Succeeded, _) if !is_certain => {
+                    let why = format!("{what}: {NO_CUSTOM_RESOURCE}");
+                    self.end.get_or_insert(WaitEnd::Unknown(why));
+                }
                 (WaitGoal::Succeeded, State::Failed) => {
                     let failed = format!("{what}: {}", operation.status.message);
                     self.end = Some(WaitEnd::Failed(failed));

@@ -2,8 +2,8 @@
 //! lists, reads and watches as a kube-apiserver does.
 
 use super::fake_apiserver::{
-    LIVE, RULE_SETS, forbidden, group_discovery, json_response, list_response, not_found,
-    operation, quiet_watch, serve, status_response, watched_rule_set,
+    CUSTOM_RESOURCES, LIVE, RULE_SETS, forbidden, group_discovery, json_response, list_response,
+    not_found, operation, quiet_watch, serve, status_response, watched_rule_set,
 };
 use axum::extract::Request;
 use axum::http::{HeaderValue, StatusCode};
@@ -214,9 +214,7 @@ impl Cluster {
             "/apis/live.ifo.kubevirt.io/v1alpha1/activities" => {
                 changes(self.activities.as_ref()?, activity)
             }
-            "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations" => {
-                changes(self.custom_resources.as_ref()?, custom_resource)
-            }
+            CUSTOM_RESOURCES => changes(self.custom_resources.as_ref()?, custom_resource),
             RULE_SETS => changes(&self.rule_sets, |_| watched_rule_set()),
             "/api/v1/pods" => changes(&self.pods, pod),
             "/api/v1/nodes" => Some(self.nodes.iter().map(named).collect()),

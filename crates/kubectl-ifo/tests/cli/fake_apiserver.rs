@@ -13,6 +13,8 @@ use std::process::{Command, Stdio};
 pub const LIVE: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/inflightoperations";
 /// Path of the records of completed operations.
 pub const RECORDS: &str = "/apis/live.ifo.kubevirt.io/v1alpha1/operationrecords";
+/// Path of the operations as custom resources.
+pub const CUSTOM_RESOURCES: &str = "/apis/ifo.kubevirt.io/v1alpha1/inflightoperations";
 /// Path of the rule sets.
 pub const RULE_SETS: &str = "/apis/ifo.kubevirt.io/v1alpha1/operationrulesets";
 

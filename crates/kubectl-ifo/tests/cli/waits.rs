@@ -3,8 +3,8 @@
 use super::CommandOutput;
 use super::cluster::{Cluster, is_watch, parameter, watch_response};
 use super::fake_apiserver::{
-    LIVE, RECORDS, RULE_SETS, execute, forbidden, list_response, not_found, operation, plugin,
-    quiet_watch, serve, status_response,
+    CUSTOM_RESOURCES, LIVE, RECORDS, RULE_SETS, execute, forbidden, list_response, not_found,
+    operation, plugin, quiet_watch, serve, status_response,
 };
 use axum::extract::Request;
 use axum::response::{IntoResponse as _, Response};
@@ -68,6 +68,14 @@ fn change(kind: &str, number: usize, state: &str) -> Value {
         "message": "no space left",
     });
     json!({"type": kind, "object": operation})
+}
+
+/// Returns the event that ends a watch with an error.
+fn interruption() -> Value {
+    json!({"type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": "broken", "reason": "InternalError", "code": 500,
+    }})
 }
 
 #[test]
@@ -158,10 +166,6 @@ fn succeeded_depends_on_the_result_of_the_operation() {
 
 #[test]
 fn the_record_has_the_result_if_the_watch_was_interrupted_at_the_end() {
-    let error = json!({"type": "ERROR", "object": {
-        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": "broken", "reason": "InternalError", "code": 500,
-    }});
     for (outcome, code) in [(Some("Succeeded"), 0), (Some("Failed"), 1), (None, 3)] {
         let record = outcome.map(|outcome| {
             let mut record = operation(1);
@@ -169,7 +173,46 @@ fn the_record_has_the_result_if_the_watch_was_interrupted_at_the_end() {
             record["status"] = json!({"outcome": outcome, "message": "no space left"});
             record
         });
-        wait_for_success(vec![error.clone()], record).exits(code);
+        wait_for_success(vec![interruption()], record).exits(code);
+    }
+}
+
+/// Runs `wait` in a cluster that serves operations only as custom resources. The operation is
+/// active until the first watch, which has `changes`. The later lists have `listed`.
+fn wait_with_custom_resources(
+    goal: &str,
+    changes: Vec<Value>,
+    listed: Vec<Value>,
+) -> CommandOutput {
+    wait(
+        &[goal, "--timeout=3m"],
+        |request| request.uri().path() == CUSTOM_RESOURCES && is_watch(request),
+        move |request, watches| match request.uri().path() {
+            LIVE => Some(not_found()),
+            CUSTOM_RESOURCES if is_watch(request) => Some(watch_response(&changes)),
+            CUSTOM_RESOURCES if watches == 0 => Some(list_response(&[operation(1)], "")),
+            CUSTOM_RESOURCES => Some(list_response(&listed, "")),
+            _ => None,
+        },
+    )
+}
+
+#[test]
+fn a_deleted_custom_resource_proves_neither_the_end_nor_the_success_of_its_operation() {
+    for goal in ["--for=completed", "--for=succeeded"] {
+        let deleted = vec![change("DELETED", 1, "Progressing")];
+        // The watch delivers the deletion, or the watch is interrupted and the next list lacks the
+        // custom resource.
+        for changes in [deleted, vec![interruption()]] {
+            let output = wait_with_custom_resources(goal, changes, Vec::new());
+            output.exits(3);
+            output.says("unknown: VirtualMachine/vm-1 in shop: Migrating: its custom resource was");
+        }
+        let completed = change("MODIFIED", 1, "Succeeded");
+        let listed = vec![completed["object"].clone()];
+        for changes in [vec![completed], vec![interruption()]] {
+            wait_with_custom_resources(goal, changes, listed.clone()).exits(0);
+        }
     }
 }
 

@@ -39,7 +39,7 @@ fn the_quiet_period_restarts_after_each_operation_and_each_interruption() {
     let later = begin + QUIET / 2;
     wait_state.applied(operation("b", "Settling"), later);
     assert_eq!(wait_state.reached_at(), Ok(None));
-    wait_state.ended(&operation("b", "Settling"), later);
+    wait_state.ended(&operation("b", "Settling"), true, later);
     assert_eq!(wait_state.reached_at(), Ok(Some(later + QUIET)));
     wait_state.lost();
     wait_state.listed(&[], begin + QUIET);
@@ -60,7 +60,7 @@ fn operations_do_not_prevent_idle_while_they_are_ignored() {
     assert_eq!(wait_state.reached_at(), Ok(None));
     wait_state.applied(operation("b", "Blocked"), now);
     assert_eq!(wait_state.reached_at(), Ok(Some(now)));
-    wait_state.ended(&operation("a", "Failing"), now);
+    wait_state.ended(&operation("a", "Failing"), true, now);
     assert!(wait_state.reason().ends_with(", but 1 held or ignored"));
 }
 
@@ -75,7 +75,7 @@ fn completed_needs_an_active_operation_and_then_the_completion_of_all() {
     wait_state.applied(operation("b", "Progressing"), now);
     wait_state.applied(operation("a", "Failed"), now);
     assert_eq!(wait_state.reached_at(), Ok(None));
-    wait_state.ended(&operation("b", "Progressing"), now);
+    wait_state.ended(&operation("b", "Progressing"), true, now);
     assert_eq!(wait_state.reached_at(), Ok(Some(now)));
 }
 
