@@ -68,29 +68,24 @@ impl SortBy {
             ));
         }
         let text = path.trim_start_matches('$').to_owned();
-        let query = parse_json_path(&format!("${text}")).map_err(|_| {
-            format!(
-                "invalid JSONPath {path:?}; examples: .status.progress and \
-                 .metadata.labels['a.b/c']"
-            )
-        })?;
+        let examples = ".status.progress and .metadata.labels['a.b/c']";
+        let invalid = |_| format!("invalid JSONPath {path:?}; examples: {examples}");
+        let query = parse_json_path(&format!("${text}")).map_err(invalid)?;
         Ok(Self::Path { text, query })
     }
 
     /// Returns an error if no operation has the field of the JSONPath. An empty list is no error. A
     /// command with `--watch` does not call this method, because a later change can add the field.
     pub(crate) fn check(&self, operations: &[InFlightOperation]) -> Result<(), Problem> {
-        if let Self::Path { text, query } = self
-            && !operations.is_empty()
-            && !operations
-                .iter()
-                .any(|it| field(&encode(it), query).is_some())
-        {
-            return Err(Problem::Usage(format!(
-                "--sort-by: no operation has a field {text}"
-            )));
+        let Self::Path { text, query } = self else {
+            return Ok(());
+        };
+        let has_field = |it| field(&encode(it), query).is_some();
+        if operations.is_empty() || operations.iter().any(has_field) {
+            return Ok(());
         }
-        Ok(())
+        let why = format!("--sort-by: no operation has a field {text}");
+        Err(Problem::Usage(why))
     }
 
     /// Sorts operations. Operations with equal values have the order of [`by_subject`]. Operations
@@ -130,16 +125,19 @@ fn field(object: &Value, query: &JpQuery) -> Option<Value> {
     found.into_iter().next().map(|it| it.val().clone())
 }
 
-/// Returns the sort key of a field. Absent values come first, and numbers are ordered by size.
-fn field_key(value: Option<Value>) -> String {
+/// Returns the sort key of a field. Absent values come first, then numbers by size, then texts.
+fn field_key(value: Option<Value>) -> (i64, String) {
     match value {
-        None => String::new(),
-        Some(Value::String(text)) => text,
+        None => (i64::MIN, String::new()),
+        Some(Value::String(text)) => (i64::MAX, text),
         Some(Value::Number(number)) => {
-            // The texts of positive numbers with leading zeros have the same order as the numbers.
-            format!("{:030.6}", number.as_f64().unwrap_or_default())
+            // The bits of positive floats have the order of the numbers. The bits of a negative float
+            // are those of the positive one and the sign bit.
+            let bits = number.as_f64().unwrap_or_default().to_bits().cast_signed();
+            let order = if bits < 0 { i64::MIN - bits } else { bits };
+            (order, String::new())
         }
-        Some(value) => value.to_string(),
+        Some(value) => (i64::MAX, value.to_string()),
     }
 }
 
@@ -241,12 +239,20 @@ mod tests {
             };
             assert_eq!(field(&object, &query), found.map(Value::from), "{path}");
         }
-        let [nine, ten] = [9, 10].map(|it| field_key(Some(Value::from(it))));
-        assert!(nine < ten, "{nine} {ten}");
         for path in [".", ".status.", ".status.conditions[0", ".a['b"] {
             let refused = SortBy::read(path).expect_err(path);
             assert!(refused.contains("invalid JSONPath"), "{path}: {refused}");
         }
+    }
+
+    #[test]
+    fn absent_values_come_before_numbers_by_size_and_texts() {
+        let sorted =
+            serde_json::json!([-1e300, -10, -9.5, -9, 0, 1e-9, 9, 10, 1e300, "", "10", "9"]);
+        let values = sorted.as_array().expect("the JSON is a list").iter();
+        let values = std::iter::once(None).chain(values.cloned().map(Some));
+        let keys: Vec<_> = values.map(field_key).collect();
+        assert!(keys.is_sorted_by(|one, other| one < other), "{keys:?}");
     }
 
     #[test]
