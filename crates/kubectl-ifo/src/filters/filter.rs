@@ -164,11 +164,8 @@ impl Filters {
     /// Returns the filter flags as the user can type them.
     pub(crate) fn flags(&self) -> Vec<String> {
         let mut flags: Vec<String> = self.values().iter().map(ToString::to_string).collect();
-        flags.extend(
-            self.states
-                .iter()
-                .map(|it| format!("--state {}", it.name())),
-        );
+        let states = self.states.iter().map(|it| it.name());
+        flags.extend(states.map(|it| format!("--state {it}")));
         let selector = Some(&self.selector.text).filter(|it| !it.is_empty());
         flags.extend(selector.map(|it| format!("--selector {it}")));
         flags
@@ -311,9 +308,8 @@ pub(crate) fn one_of(states: Vec<State>) -> impl TypedValueParser<Value = State>
 /// request.
 pub(crate) fn node_name(text: &str) -> Result<String, String> {
     let mut prefixes = ["node/", "Node/", "nodes/", "no/"].into_iter();
-    let name = prefixes
-        .find_map(|it| text.strip_prefix(it))
-        .unwrap_or(text);
+    let name = prefixes.find_map(|it| text.strip_prefix(it));
+    let name = name.unwrap_or(text);
     let invalid = || format!("{text:?} is not the name of a node; an example is worker-3");
     let is_valid = labels::is_subdomain(name);
     is_valid.then(|| name.to_owned()).ok_or_else(invalid)

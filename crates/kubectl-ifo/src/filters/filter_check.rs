@@ -88,10 +88,8 @@ pub(crate) async fn check_and_warn(
 ) -> Result<(), Problem> {
     let doubts = check(filters, source, listed).await?;
     doubts.print_unchecked();
-    doubts
-        .undetectable
-        .iter()
-        .for_each(|it| complain("warning", it));
+    let undetectable = doubts.undetectable.iter();
+    undetectable.for_each(|it| complain("warning", it));
     Ok(())
 }
 
@@ -144,10 +142,8 @@ async fn missing(
     source: &OperationSource,
 ) -> Problem {
     let kinds: Vec<String>;
-    let mut names: Vec<&str> = rule_sets
-        .into_iter()
-        .flat_map(|it| it.names(value))
-        .collect();
+    let names = rule_sets.into_iter().flat_map(|it| it.names(value));
+    let mut names: Vec<&str> = names.collect();
     let see_rule_sets = "get operationrulesets.ifo.kubevirt.io";
     let (what, typed, see): (&str, &str, &str) = match value {
         FilterValue::Component(name) => ("component", name, see_rule_sets),
