@@ -15,7 +15,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Notify, broadcast};
+use tokio::sync::{broadcast, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Time limit for the first lists of all objects.
@@ -44,7 +44,7 @@ pub(super) struct PageContents {
     /// Sends the changes to all tabs.
     tabs: broadcast::Sender<Bytes>,
     /// Makes the feeds list records again.
-    reload: Arc<Notify>,
+    reload: watch::Sender<()>,
 }
 
 /// The warnings and the gaps.
@@ -77,7 +77,7 @@ impl PageContents {
         begin: Value,
     ) -> Result<(Self, FeedChanges), Problem> {
         let deadline = Instant::now() + LIST_TIMEOUT;
-        let reload = Arc::default();
+        let reload = watch::Sender::default();
         let mut changes = all_changes(&feeds, &reload);
         let mut contents = Self {
             begin,
@@ -144,7 +144,7 @@ impl PageContents {
     /// Returns the first event of a tab, and the channel of all later events. Also makes the feeds
     /// list records again, because records are not watched.
     fn begin_tab(&self) -> (Bytes, broadcast::Receiver<Bytes>) {
-        self.reload.notify_waiters();
+        self.reload.send_replace(());
         (event("all", &self.document().0), self.tabs.subscribe())
     }
 }

@@ -15,7 +15,7 @@ use kube::runtime::watcher::Config;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// Pause before records are listed again, if the cluster has refused or has not answered.
@@ -83,10 +83,10 @@ pub(super) fn feeds(
 
 /// Returns the changes of all feeds. The stream has no end. `reload` makes the feeds list records
 /// again.
-pub(super) fn all_changes(feeds: &[Feed], reload: &Arc<Notify>) -> FeedChanges {
+pub(super) fn all_changes(feeds: &[Feed], reload: &watch::Sender<()>) -> FeedChanges {
     let feeds = feeds.iter().cloned().enumerate();
     let changes = feeds.map(|(number, feed)| {
-        let changes = feed.changes(reload.clone());
+        let changes = feed.changes(reload.subscribe());
         changes.map(move |change| (number, change)).boxed()
     });
     changes.collect()
@@ -111,16 +111,17 @@ impl Feed {
     }
 
     /// Returns the list of the objects, and their changes. Objects that are not watched are listed
-    /// again after `reload`, or [`RETRY_INTERVAL`] after a failure.
-    fn changes(self, reload: Arc<Notify>) -> BoxStream<'static, ObjectChange> {
+    /// again after `reload`, or [`RETRY_INTERVAL`] after a failure. A `reload` while the objects are
+    /// being read makes the feed list them once more.
+    fn changes(self, reload: watch::Receiver<()>) -> BoxStream<'static, ObjectChange> {
         if self.is_watched() {
             let (server, namespace) = (&self.source.server, self.namespace.as_deref());
             let config = Config::default().labels(self.label_selector());
             return changes(server, &self.resource, namespace, config);
         }
         let begin = (self, reload, Duration::ZERO);
-        let lists = stream::unfold(begin, async |(feed, reload, pause)| {
-            let _ = timeout(pause, reload.notified()).await;
+        let lists = stream::unfold(begin, async |(feed, mut reload, pause)| {
+            let _ = timeout(pause, reload.changed()).await;
             let (change, pause) = match feed.list().await {
                 Ok(objects) => (ObjectChange::Listed(objects), Duration::MAX),
                 Err(problem) => (ObjectChange::Lost(problem), RETRY_INTERVAL),
@@ -194,11 +195,9 @@ impl Feed {
     fn problem(&self, problem: &Problem) -> FeedProblem {
         let ApiResource { plural, group, .. } = &self.resource;
         let is_cluster = self.source.server.from_files.is_none();
+        let not_served = format!("this cluster does not serve {plural}.{group}");
         let (why, is_refused) = match problem {
-            Problem::NotFound(_) if is_cluster => (
-                format!("this cluster does not serve {plural}.{group}"),
-                true,
-            ),
+            Problem::NotFound(_) if is_cluster => (not_served, true),
             Problem::Forbidden { .. } => (problem.to_string(), true),
             other => (other.to_string(), false),
         };
@@ -217,7 +216,8 @@ fn id(object: &DynamicObject) -> ObjectId {
 pub(super) mod tests {
     use super::*;
     use crate::test_fixtures::client;
-    use serde_json::Value;
+    use serde_json::{Value, json};
+    use std::sync::Once;
     use tokio::time::Instant;
 
     /// Returns a simulated cluster, and its feeds: operations, records and activities.
@@ -236,12 +236,26 @@ pub(super) mod tests {
         let records = feeds.remove(1);
         assert_eq!(records.resource.kind, record::KIND);
         let start = Instant::now();
-        let changes = records.changes(Arc::default()).take(3);
+        let reload = watch::Sender::default();
+        let changes = records.changes(reload.subscribe()).take(3);
         let changes: Vec<ObjectChange> = changes.collect().await;
         assert!(
             changes.iter().all(|it| matches!(it, ObjectChange::Lost(_))),
             "{changes:?}"
         );
         assert_eq!(start.elapsed(), 2 * RETRY_INTERVAL);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn records_are_listed_again_for_a_tab_that_opens_while_they_are_being_read() {
+        let reload = watch::Sender::default();
+        let (tab, opened) = (reload.clone(), Once::new());
+        let (_, mut feeds) = cluster(move |_| {
+            opened.call_once(|| tab.send_replace(()));
+            Some(json!({"metadata": {}, "items": []}))
+        });
+        let lists = feeds.remove(1).changes(reload.subscribe());
+        let lists = timeout(RETRY_INTERVAL, lists.take(2).count());
+        assert_eq!(lists.await, Ok(2));
     }
 }
