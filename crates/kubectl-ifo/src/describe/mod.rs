@@ -155,8 +155,12 @@ fn rule_for(rule_set: &Value, operation: &str) -> Result<Value, String> {
     let mut variables = json!({});
     for variable in items("/spec/variables").into_iter().flatten().rev() {
         let name = variable["name"].as_str().unwrap_or_default();
-        let used = format!("variables.{name}");
-        if rule.to_string().contains(&used) || variables.to_string().contains(&used) {
+        let text = format!("{rule}{variables}");
+        let parts: Vec<&str> = text.split(&format!("variables.{name}")).collect();
+        // `variables.names` is another variable, and `object.variables.name` is a field.
+        let is_other = |after: char| after.is_ascii_alphanumeric() || after == '_';
+        let is_use = |it: &[&str]| !it[0].ends_with('.') && !it[1].starts_with(is_other);
+        if parts.windows(2).any(is_use) {
             variables[name] = variable["expression"].clone();
         }
     }
@@ -207,11 +211,8 @@ async fn find(
         Ok(_) | Err(Problem::NotFound(_)) => String::new(),
         Err(problem) => format!("; records cannot be read: {problem}"),
     };
-    let records = records.unwrap_or_default().into_iter();
-    if let Some(newest) = records
-        .filter(is_named)
-        .max_by_key(OperationFacts::completed)
-    {
+    let records = records.unwrap_or_default().into_iter().filter(is_named);
+    if let Some(newest) = records.max_by_key(OperationFacts::completed) {
         let note =
             "no such operation is in flight; showing the newest record; see: kubectl ifo history";
         complain("note", note);

@@ -4,6 +4,7 @@ use super::{DescribedFacts, text};
 use crate::operations::operation::{InFlightOperation, OperationFacts};
 use crate::output::colors::Paint;
 use crate::test_fixtures::{OperationFixture as _, now, on};
+use serde_json::json;
 
 #[test]
 fn operations_of_the_same_subject_work_and_owners_are_related() {
@@ -51,4 +52,22 @@ fn missing_information_is_stated_and_long_tables_are_cut() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+#[test]
+fn a_rule_has_the_variables_that_it_uses_directly_or_through_others() {
+    let expression = "!\nvariables.renamed.x && object.variables.a == variables.names";
+    let rule_set = json!({"spec": {
+        "rules": [{"operation": "Migrating", "expression": expression}],
+        "variables": [
+            {"name": "inner", "expression": "1"},
+            {"name": "name", "expression": "2"},
+            {"name": "a", "expression": "3"},
+            {"name": "names", "expression": "4"},
+            {"name": "renamed", "expression": "variables.inner\n+ 5"},
+        ],
+    }});
+    let rule = super::rule_for(&rule_set, "Migrating").expect("the rule set has the rule");
+    let used = json!({"inner": "1", "names": "4", "renamed": "variables.inner\n+ 5"});
+    assert_eq!(rule["variables"], used);
 }
