@@ -94,13 +94,13 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     filters.resolve(&server).await;
     // Reads all operations in flight in the namespace, even if the other filters exclude them. The
     // table leaves out a piece of work with an operation in flight, because the piece is not over.
-    let in_flight = Filters::default().with_namespace(filters.namespace.as_ref());
-    let (source, in_flight) = OperationSource::open(server, in_flight).await?;
+    let in_namespace = Filters::default().with_namespace(filters.namespace.as_ref());
+    let (source, in_flight) = OperationSource::open(server, in_namespace.clone()).await?;
     let mut operations = completed_operations(&source).await?;
-    let oldest_end = operations
-        .iter()
-        .filter_map(OperationFacts::completed)
-        .min();
+    // The custom resources of all namespaces are in one list.
+    operations.retain(|it| in_namespace.matches(it));
+    let ends = operations.iter().filter_map(OperationFacts::completed);
+    let oldest_end = ends.min();
     operations.retain(|it| filters.matches(it));
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     // If no rule set is installed, `filter_check` accepts any component and operation. The note
@@ -178,10 +178,8 @@ async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOp
     let mut all = match records {
         Err(problem) if !custom.is_empty() => {
             let resource = Served::Crs.resource();
-            complain(
-                "note",
-                format!("{problem}; showing the objects of {resource}"),
-            );
+            let note = format!("{problem}; showing the objects of {resource}");
+            complain("note", note);
             Vec::new()
         }
         records => records?,
