@@ -17,7 +17,9 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use http::HeaderMap;
 use http::header::{CACHE_CONTROL, VARY};
+use kube::core::Version;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// The media type of aggregated discovery since Kubernetes 1.30.
@@ -28,10 +30,15 @@ pub const JSON: &str = "application/json";
 /// Returns the routes of discovery. If a resource is in the core group, the routes also describe
 /// this group, on `/api`.
 pub fn routes(resources: &[ResourceInfo]) -> Router {
+    let mut sorted: Vec<&ResourceInfo> = resources.iter().collect();
+    sorted.sort_by_cached_key(|it| Reverse(Version::parse(it.version).priority()));
     let mut groups = BTreeMap::<_, Versions<'_>>::new();
-    for resource in resources {
+    for resource in sorted {
         let versions = groups.entry(resource.group).or_default();
-        versions.entry(resource.version).or_default().push(resource);
+        match versions.last_mut() {
+            Some((version, own)) if *version == resource.version => own.push(resource),
+            _ => versions.push((resource.version, vec![resource])),
+        }
     }
     let core = Vec::from_iter(groups.remove_entry(""));
     let groups = Vec::from_iter(groups);
@@ -39,7 +46,8 @@ pub fn routes(resources: &[ResourceInfo]) -> Router {
     let list = json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": described});
     let mut router = serve(Router::new(), "/apis", &list, Some(&groups));
     if !core.is_empty() {
-        let versions = core.iter().flat_map(|(_, versions)| versions.keys());
+        let versions = core.iter().flat_map(|(_, versions)| versions);
+        let versions = versions.map(|(version, _)| version);
         let list = json!({
             "kind": "APIVersions",
             "versions": versions.collect::<Vec<_>>(),
@@ -70,9 +78,9 @@ pub fn routes(resources: &[ResourceInfo]) -> Router {
     router
 }
 
-/// The resources of a group by version. The first version is the preferred one. In the order of
-/// texts, `v1` comes before `v1beta1`.
-type Versions<'a> = BTreeMap<&'static str, Vec<&'a ResourceInfo>>;
+/// The resources of a group by version, in the order of the version priority of Kubernetes: `v2`,
+/// `v1`, `v1beta1`, `v1alpha1`. The first version is the preferred one.
+type Versions<'a> = Vec<(&'static str, Vec<&'a ResourceInfo>)>;
 
 /// The name of a group, and its resources.
 type Group<'a> = (&'static str, Versions<'a>);

@@ -16,14 +16,16 @@ const NOTES: ResourceInfo = ResourceInfo {
     ..ResourceInfo::namespaced(("example.com", "v1"), "notes", "Note")
 };
 
-/// Sends a GET request. Returns the status code, the headers, and the body as JSON.
+/// Sends a GET request to a server that serves [`NOTES`] in several versions. Returns the status code, the headers, and the body as JSON.
 async fn get(path: &str, headers: &[(&str, &str)]) -> (StatusCode, HeaderMap, Value) {
     let mut request = Request::get(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
     let request = request.body(Body::empty()).unwrap();
-    let answer = routes(&[NOTES]).oneshot(request).await.unwrap();
+    let versions = ["v1alpha1", "v1beta1", "v10", "v1", "v2"];
+    let resources = versions.map(|version| ResourceInfo { version, ..NOTES });
+    let answer = routes(&resources).oneshot(request).await.unwrap();
     let (head, body) = answer.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -86,6 +88,18 @@ async fn plain_and_aggregated_discovery_have_the_names_of_a_resource() {
         for (field, value) in names.as_object().unwrap() {
             assert_eq!(resource[field], *value, "{field}: {resource}");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_versions_of_a_group_are_in_the_order_of_kubernetes() {
+    let (_, _, plain) = get("/apis/example.com", &[]).await;
+    assert_eq!(plain["preferredVersion"]["version"], "v10");
+    let (_, _, aggregated) = get("/apis", &[("accept", V2)]).await;
+    for group in [&plain, &aggregated["items"][0]] {
+        let versions = group["versions"].as_array().unwrap().iter();
+        let versions: Vec<&Value> = versions.map(|it| &it["version"]).collect();
+        assert_eq!(versions, ["v10", "v2", "v1", "v1beta1", "v1alpha1"]);
     }
 }
 
