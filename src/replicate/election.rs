@@ -70,7 +70,7 @@ use tokio::time::timeout;
 
 /// A conflict is a write of the Lease that failed because another client has changed the Lease.
 /// After each of the first conflicts in a row, up to this number, the election tries again at once.
-/// After one more conflict, it waits for one retry period.
+/// After each further conflict, it waits for one retry period.
 const MAX_FAST_CONFLICTS: usize = 4;
 
 /// The settings of the election, and the parts of this replica with which it works.
@@ -101,8 +101,8 @@ pub struct Election {
     /// The Lease as this process last read or wrote it. Before the first read, `seen` looks like a
     /// Lease that does not exist.
     seen: SeenLease,
-    /// The number of consecutive writes that failed with a conflict. After a conflict, the next
-    /// turn begins at once, and reads the Lease.
+    /// The number of conflicts since the last turn without a failure. After a conflict, each turn
+    /// begins with a read of the Lease, until a turn succeeds.
     conflicts: usize,
     /// The leadership of this replica. None while this replica does not lead.
     leading: Option<OwnLeadership>,
@@ -163,50 +163,60 @@ impl Election {
     /// Lease, and acquires it if the rules at the top of this file allow this. Returns the time
     /// until the next turn.
     async fn turn(&mut self) -> Duration {
-        let done = self.attempt().await;
-        let next = *done.as_ref().unwrap_or(&BootTime::MAX);
-        self.report_problem(done.err());
+        let next = self.attempt().await;
         // The next turn ends an expired leadership. So if this replica leads, the next turn begins
         // when the leadership expires, or earlier.
-        let leading = self.leading.as_ref();
-        let end = leading.map_or(BootTime::MAX, |it| it.leadership.until());
-        let left = next.min(end).since(clock::boot());
+        let left = next.min(self.leadership_end()).since(clock::boot());
         left.min(self.inputs.timing.retry_period)
     }
 
-    /// Does the work of [`Self::turn`], and returns the latest time of the next turn. An error is a
-    /// text for the log.
-    async fn attempt(&mut self) -> Result<BootTime, String> {
-        let begun = clock::boot();
-        let conflicts = std::mem::take(&mut self.conflicts);
+    /// Does the work of [`Self::turn`], and returns the latest time of the next turn.
+    async fn attempt(&mut self) -> BootTime {
+        let next = clock::boot() + self.inputs.timing.retry_period;
         // The leader knows the Lease from its last write, so it reads the Lease only after a
         // conflict. A conflict shows that another client has changed the Lease, or that the answer
-        // to an earlier write was lost.
-        if self.leading.is_none() || conflicts > 0 {
-            let read = self.read().await;
-            read.map_err(|error| format!("cannot read the Lease: {}", chain(&error)))?;
+        // to an earlier write was lost. An expired leadership ends without a read.
+        let leading = self.leading.as_ref();
+        let must_read = leading.is_none_or(|own| self.conflicts > 0 && own.leadership.is_valid());
+        if must_read && let Err(error) = self.read().await {
+            self.report_problem(Some(format!("cannot read the Lease: {}", chain(&error))));
+            return BootTime::MAX;
         }
-        let written = match self.decide(clock::boot()) {
-            ElectionDecision::Renew(own) => self.hold(&own).await,
-            ElectionDecision::Acquire => self.acquire().await,
-            ElectionDecision::Release(version) => self.release(version).await,
+        let done = match self.decide(clock::boot()) {
+            ElectionDecision::Renew(own) => self.hold(&own).await.map(|()| next),
+            ElectionDecision::Acquire => self.acquire().await.map(|()| next),
+            ElectionDecision::Release(version) => self.release(version).await.map(|()| next),
             ElectionDecision::StopLeading(reason) => {
                 self.end_leadership(reason);
-                return Ok(clock::boot());
+                return clock::boot();
             }
-            ElectionDecision::Wait(until) => return Ok(until),
+            ElectionDecision::Wait(until) => Ok(until),
         };
-        match written {
-            Ok(()) => Ok(begun + self.inputs.timing.retry_period),
+        match done {
+            Ok(next) => {
+                self.conflicts = 0;
+                self.report_problem(None);
+                next
+            }
             // After many consecutive conflicts, the cause is probably not another client. For
             // example, each creation of the Lease fails with a 404 if the namespace is missing. So
             // the election then logs the error and waits.
-            Err(error) if is_conflict(&error) && conflicts < MAX_FAST_CONFLICTS => {
-                self.conflicts = conflicts + 1;
-                Ok(clock::boot())
+            Err(error) if is_conflict(&error) && self.conflicts < MAX_FAST_CONFLICTS => {
+                self.conflicts += 1;
+                clock::boot()
             }
-            Err(error) => Err(format!("cannot write the Lease: {}", chain(&error))),
+            Err(error) => {
+                self.report_problem(Some(format!("cannot write the Lease: {}", chain(&error))));
+                BootTime::MAX
+            }
         }
+    }
+
+    /// Returns the time at which this replica's leadership ends if the Lease is not renewed again.
+    /// Returns [`BootTime::MAX`] if this replica does not lead.
+    fn leadership_end(&self) -> BootTime {
+        let leading = self.leading.as_ref();
+        leading.map_or(BootTime::MAX, |it| it.leadership.until())
     }
 
     /// Ends the leadership of this replica.

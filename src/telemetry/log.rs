@@ -116,7 +116,14 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 #[cfg(test)]
 pub mod testing {
     use std::io;
-    use std::sync::{Arc, Mutex};
+    use std::sync::{Arc, LazyLock, Mutex};
+    use tracing::Dispatch;
+    use tracing::subscriber::NoSubscriber;
+
+    /// A second subscriber. If only one subscriber exists, tracing decides once for all threads
+    /// whether a log statement is enabled: on the thread that first reaches the statement. This can
+    /// be the thread of another test, which has no subscriber.
+    static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
     /// The captured log. Clones share the log.
     #[derive(Clone, Debug, Default)]
@@ -126,6 +133,7 @@ pub mod testing {
         /// Captures the log lines of this thread, as with the flag `-v1`, until the returned value
         /// is dropped.
         pub fn begin(&self) -> tracing::subscriber::DefaultGuard {
+            LazyLock::force(&SECOND);
             let writer = self.clone();
             let log = tracing_subscriber::fmt().json().flatten_event(true);
             let log = log.with_env_filter(super::filter_of(1));

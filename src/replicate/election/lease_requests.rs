@@ -105,28 +105,24 @@ impl Election {
 
     /// Returns the time limit of one request: half of the renew deadline, as in Kubernetes' own
     /// components. So if one request gets no answer, the leader can send a second request before it
-    /// must stop leading.
+    /// must stop leading. A request of the leader also ends when the leadership ends.
     fn request_timeout(&self) -> Duration {
-        self.inputs.timing.renew_deadline / 2
+        let left = self.leadership_end().since(clock::boot());
+        left.min(self.inputs.timing.renew_deadline / 2)
     }
 
     /// Reads the Lease.
     pub(super) async fn read(&mut self) -> kube::Result<()> {
-        let read = self.inputs.leases.get();
-        let lease = self.within(self.request_timeout(), read).await?;
+        let lease = self.in_time(self.inputs.leases.get()).await?;
         self.record_lease(lease.unwrap_or_default());
         Ok(())
     }
 
-    /// Sends a request for the Lease with the time limit `limit`, and returns the answer. If the
-    /// kube-apiserver answers, records the time in the status of this replica.
-    async fn within<T>(
-        &self,
-        limit: Duration,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> kube::Result<T> {
+    /// Sends a request for the Lease, and returns the answer. Fails after the time limit of a
+    /// request. If the kube-apiserver answers, records the time in the status of this replica.
+    async fn in_time<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
         let late = || kube::Error::Service(io::Error::other("no answer in time").into());
-        let answer = timeout(limit, request).await;
+        let answer = timeout(self.request_timeout(), request).await;
         let answer = answer.unwrap_or_else(|_| Err(late()));
         if matches!(answer, Ok(_) | Err(kube::Error::Api(_))) {
             let renew_deadline = self.inputs.timing.renew_deadline;
@@ -147,7 +143,7 @@ impl Election {
         // client-go also writes a duration of one second when it releases a Lease.
         record.spec.lease_duration_seconds = Some(1);
         record.note.final_version = Some(version.0);
-        self.write(&record, self.request_timeout()).await?;
+        self.write(&record).await?;
         tracing::info!(%version, "this replica has released the Lease");
         Ok(())
     }
@@ -174,9 +170,7 @@ impl Election {
                 ..ElectionNote::default()
             },
         };
-        let left = own.leadership.until().since(sent);
-        self.write(&record, left.min(self.request_timeout()))
-            .await?;
+        self.write(&record).await?;
         if self.leading.is_some() {
             let took = clock::boot().since(sent).as_secs_f64();
             self.inputs.metrics.series.lease_renew.observe(took);
@@ -186,11 +180,11 @@ impl Election {
         Ok(())
     }
 
-    /// Writes `record` with the time limit `limit`. Replaces the Lease that this process last read
-    /// or wrote. If there was no Lease at the last read, creates it.
-    async fn write(&mut self, record: &LeaseRecord, limit: Duration) -> kube::Result<()> {
+    /// Writes `record`. Replaces the Lease that this process last read or wrote. If there was no
+    /// Lease at the last read, creates it.
+    async fn write(&mut self, record: &LeaseRecord) -> kube::Result<()> {
         let lease = record.write(self.seen.lease.clone());
-        let written = self.within(limit, self.inputs.leases.write(lease)).await?;
+        let written = self.in_time(self.inputs.leases.write(lease)).await?;
         self.record_lease(written);
         Ok(())
     }

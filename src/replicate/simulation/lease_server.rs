@@ -20,6 +20,8 @@ use tower::BoxError;
 pub struct Faults {
     /// The probability that a request is lost, so that the client gets no answer.
     pub lost_requests: f64,
+    /// The probability that a read is lost, in addition to `lost_requests`.
+    pub lost_reads: f64,
     /// The probability that a write succeeds, but its answer is lost.
     pub lost_answers: f64,
     /// The probability that a request fails with a server error.
@@ -169,13 +171,14 @@ impl LeaseClient {
         let mut state = self.leases.lock();
         let faults = state.faults;
         let happens = |probability: f64| self.random().f64() < probability;
-        if self.is_cut.load(Relaxed) || happens(faults.lost_requests) {
+        let is_write = sent.is_some();
+        let is_lost_read = !is_write && happens(faults.lost_reads);
+        if self.is_cut.load(Relaxed) || is_lost_read || happens(faults.lost_requests) {
             return None;
         }
         if happens(faults.errors) {
             return Some(Err(500));
         }
-        let is_write = sent.is_some();
         if is_write && happens(faults.conflicts) {
             return Some(Err(409));
         }

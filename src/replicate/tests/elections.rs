@@ -5,6 +5,7 @@
 use crate::clock::simulated::{Simulated, begin};
 use crate::index::Rv;
 use crate::replicate::simulation::{Faults, SimulatedCluster, WholeReplica};
+use crate::telemetry::testing::CapturedLog;
 use k8s_openapi::api::coordination::v1::Lease;
 use std::ops::Range;
 use std::time::Duration;
@@ -205,6 +206,49 @@ async fn edits_by_other_clients_and_lost_answers_do_not_end_a_leadership() {
     assert_eq!(cluster.leader(), None);
     cluster.until_leader(MINUTE).await;
     cluster.end();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_waits_for_an_answer_stops_when_its_leadership_ends() {
+    let _clock = simulated_clock();
+    let mut cluster = SimulatedCluster::calm(1);
+    cluster.until_leader(MINUTE).await;
+    cluster.run_for(Duration::from_secs(5)).await;
+    let leases = cluster.environment.leases.clone();
+    // The next renewal is refused as a conflict, so the leader reads the Lease.
+    leases.edit(|lease| annotate(lease, "somebody", "x"));
+    leases.set_faults(Faults {
+        lost_reads: 1.0,
+        ..Faults::default()
+    });
+    cluster.run_for(5_100 * MILLISECOND).await;
+    assert_eq!(cluster.replicas[0].term(), None);
+    cluster.end();
+}
+
+/// The kube-apiserver refuses each write of the Lease, for example because the namespace is missing.
+#[tokio::test(start_paused = true)]
+async fn a_lasting_refusal_is_logged_once() {
+    let _clock = simulated_clock();
+    let captured = CapturedLog::default();
+    let log = captured.begin();
+    let mut cluster = SimulatedCluster::calm(1);
+    let leases = cluster.environment.leases.clone();
+    leases.set_faults(Faults {
+        conflicts: 1.0,
+        ..Faults::default()
+    });
+    cluster.run_for(MINUTE).await;
+    leases.set_faults(Faults::default());
+    cluster.until_leader(MINUTE).await;
+    cluster.end();
+    drop(log);
+    let lines = captured.lines().into_iter();
+    let messages = lines.map(|line| line["message"].as_str().unwrap_or_default().to_owned());
+    let messages: Vec<_> = messages.filter(|it| it.contains("the Lease")).collect();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(messages[0].starts_with("cannot write the Lease"));
+    assert_eq!(messages[1], "the Lease can be read and written again");
 }
 
 #[tokio::test(start_paused = true)]

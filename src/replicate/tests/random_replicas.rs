@@ -195,6 +195,7 @@ async fn run_with_random_failures(seed: u64) -> SimulatedCluster {
     let random = &mut cluster.random;
     cluster.environment.leases.set_faults(Faults {
         lost_requests: random.f64() * 0.1,
+        lost_reads: 0.0,
         lost_answers: random.f64() * 0.1,
         errors: random.f64() * 0.1,
         conflicts: random.f64() * 0.1,
