@@ -95,8 +95,7 @@ impl Visibility<Model> for ResourceVisibility {
                 decisions.period(user, head)
             };
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);
-            let view = UserView::decide_all(reviews, is_activities, period, viewed, Vec::new());
-            Ok(Box::new(view.await?) as Box<dyn View<Model>>)
+            UserView::decide_all(reviews, is_activities, period, viewed, Vec::new()).await
         }
         .boxed()
     }

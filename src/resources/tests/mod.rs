@@ -21,8 +21,8 @@ mod watches;
 mod websockets;
 
 use super::{
-    OperationHooks, SubjectVisibility, activities, gate_webhook, inflight_operations,
-    operation_records,
+    OperationHooks, SharedShortNames, SubjectVisibility, activities, gate_webhook,
+    inflight_operations, operation_records,
 };
 use crate::demo::{kinds, scene};
 use crate::index::{
@@ -75,6 +75,8 @@ pub struct Fixture {
     pub authorizer: Arc<RecordingAuthorizer>,
     pub shutdown: CancellationToken,
     pub metrics: Arc<Metrics>,
+    /// The kinds that discovery serves.
+    pub kinds: SharedShortNames,
     pub replica_status: ReplicaStatus,
     /// The role of the replica. At first, the replica is the leader.
     pub role: watch::Sender<ReplicaRole>,
@@ -174,7 +176,7 @@ impl Fixture {
             operation_records(reader.clone()),
         ];
         if let Some(rights) = rights {
-            SubjectVisibility::new(reader, context, "ifo-system".into(), rights)
+            SubjectVisibility::new(reader, context.clone(), "ifo-system".into(), rights)
                 .restrict(&mut resources);
         }
         let router = router(server, resources);
@@ -186,6 +188,7 @@ impl Fixture {
             authorizer,
             shutdown,
             metrics,
+            kinds: context,
             replica_status,
             role,
         }

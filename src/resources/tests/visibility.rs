@@ -342,6 +342,29 @@ async fn a_filtered_activity_says_nothing_about_hidden_operations() {
     assert_eq!(counted(&list), [1, 3, 0, 4, 0]);
 }
 
+/// At first, discovery does not contain the kind of the operations, so the watch hides them.
+#[tokio::test(start_paused = true)]
+async fn an_open_watch_shows_all_operations_of_a_kind_that_discovery_learns() {
+    let (mut fixture, _rights) = fixture();
+    let others = KINDS.iter().filter(|it| it.kind != "VirtualMachine");
+    let others = kinds::short_names(&others.copied().collect::<Vec<_>>());
+    let all = fixture.kinds.swap(Arc::new(others));
+    let mut stream = Stream::open(&fixture, "", &JANE).await;
+    let silence = tokio::time::timeout(Duration::from_secs(1), stream.next());
+    assert!(silence.await.is_err());
+    fixture.kinds.store(all);
+    put(&mut fixture, 104, "a", "two");
+    let mut events = Vec::new();
+    for _ in 0..3 {
+        let event = tokio::time::timeout(Duration::from_secs(30), stream.next_summary());
+        events.push(event.await.expect("the watch renews its view every 30 s"));
+    }
+    assert_eq!(
+        events,
+        ["ADDED one 104", "ADDED two 104", "ADDED named 104"]
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_filtered_list_says_so_without_a_warning() {
     let (mut fixture, rights) = fixture();

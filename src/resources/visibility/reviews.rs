@@ -7,6 +7,7 @@ use aggregated_apiserver::auth::{Decisions, Period, ResourceAttributes};
 use aggregated_apiserver::serve::ErrorStatus;
 use ifo_api::{LIVE_GROUP, Text, VERSION, live};
 use ifo_client::offline_kinds::group;
+use ifo_client::short_names::ShortNames;
 
 /// The index, and the decisions about all users.
 pub(super) struct Reviews {
@@ -18,22 +19,6 @@ pub(super) struct Reviews {
 }
 
 impl Reviews {
-    /// Returns the request to `get` subjects. Returns None if discovery does not contain their
-    /// kind.
-    pub(super) fn get(&self, place: &Place<'_>) -> Option<ResourceAttributes> {
-        let kinds = self.kinds.load();
-        let resource = kinds.plural(&place.api_version, &place.kind)?;
-        Some(ResourceAttributes {
-            verb: "get",
-            group: group(&place.api_version).to_owned(),
-            version: "*".to_owned(),
-            resource: resource.to_owned(),
-            namespace: place.namespace.to_string(),
-            name: place.name.as_deref().unwrap_or_default().to_owned(),
-            ..ResourceAttributes::default()
-        })
-    }
-
     pub(super) async fn decide(
         &self,
         period: &Period,
@@ -68,6 +53,20 @@ impl Reviews {
         let all = live_request("list", "all", namespace);
         Ok(self.decide(period, vec![all]).await? == [true])
     }
+}
+
+/// Returns the request to `get` subjects. Returns None if `kinds` do not contain their kind.
+pub(super) fn get_request(kinds: &ShortNames, place: &Place<'_>) -> Option<ResourceAttributes> {
+    let resource = kinds.plural(&place.api_version, &place.kind)?;
+    Some(ResourceAttributes {
+        verb: "get",
+        group: group(&place.api_version).to_owned(),
+        version: "*".to_owned(),
+        resource: resource.to_owned(),
+        namespace: place.namespace.to_string(),
+        name: place.name.as_deref().unwrap_or_default().to_owned(),
+        ..ResourceAttributes::default()
+    })
 }
 
 /// Returns a request for operations.

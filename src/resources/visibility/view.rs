@@ -1,7 +1,7 @@
 //! What one user sees of the objects of one request.
 
 use super::place::Place;
-use super::reviews::{Reviews, live_request};
+use super::reviews::{Reviews, get_request, live_request};
 use crate::clock;
 use crate::index::{self, IndexEntry, Key, Model, ReadVersion, Rv, Scope, collection};
 use aggregated_apiserver::auth::{Period, ResourceAttributes};
@@ -10,6 +10,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::activity::Activity;
 use ifo_api::{Object, Text};
+use ifo_client::short_names::ShortNames;
 use ifo_engine::activity::Activities;
 use ifo_engine::track;
 use std::collections::HashMap;
@@ -17,9 +18,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Maximum number of places (one kind in one namespace) that one call of `decide` reviews. In
-/// further places, an operation is visible only if a review with the name of its subject allows
-/// access.
+/// Maximum number of places (one kind in one namespace) that one view reviews. In further places,
+/// an operation is visible only if a review with the name of its subject allows access.
 const MAX_PLACES: usize = 2_000;
 
 /// Maximum number of single subjects that one view reviews. `decide_object` can add one more.
@@ -31,6 +31,10 @@ const RECOUNT_INTERVAL: Duration = Duration::from_secs(5);
 /// What one user sees.
 pub(super) struct UserView {
     reviews: Arc<Reviews>,
+    /// The kinds that discovery contained when this view was made. A view never decides about
+    /// further kinds. Otherwise, a later decision could make an object visible for which a watch
+    /// has sent no event. A watch sends this event when it renews its view.
+    kinds: Arc<ShortNames>,
     is_activities: bool,
     period: Arc<Period>,
     /// The version of the index for which this view was made. Activities are counted at this version.
@@ -54,19 +58,17 @@ impl UserView {
         period: Arc<Period>,
         viewed: ViewedObjects<'_, Model>,
         seen_names: Vec<Place<'static>>,
-    ) -> Result<Self, ErrorStatus> {
+    ) -> Result<Box<dyn View<Model>>, ErrorStatus> {
         let namespace = match viewed.scope {
             Scope::Collection(_) | Scope::Everything => "",
-            Scope::Namespace(namespace) => {
-                let own = namespace.split_once('/').map(|(_, own)| own);
-                own.unwrap_or(namespace)
-            }
+            Scope::Namespace(it) => it.split_once('/').map_or(&**it, |(_, own)| own),
             Scope::Object(key) => key.object_namespace(),
         };
         let all = reviews.namespace_of_all(namespace, is_activities);
         let mut view = Self {
             sees_all: reviews.sees_all(&period, all).await?,
             decided: HashMap::new(),
+            kinds: reviews.kinds.load_full(),
             reviews,
             is_activities,
             period,
@@ -84,7 +86,7 @@ impl UserView {
                 _ => view.decide(viewed.objects, true).await?,
             }
         }
-        Ok(view)
+        Ok(Box::new(view))
     }
 
     fn may_get(&self, place: &Place<'_>) -> bool {
@@ -111,15 +113,16 @@ impl UserView {
         // Objects are sorted by namespace, so many are in the same place as the one before.
         let in_one_place = objects.chunk_by(|one, next| Place::of(one) == Place::of(next));
         let firsts: Vec<_> = in_one_place.map(|some| Arc::clone(&some[0])).collect();
-        self.review_new(&firsts, MAX_PLACES, |_, entry| Place::of(entry))
+        let names = self.decided.keys().filter(|it| it.name.is_some()).count();
+        let most = MAX_PLACES.saturating_sub(self.decided.len() - names);
+        self.review_new(&firsts, most, |_, entry| Place::of(entry))
             .await?;
         let sees_all_places =
             self.decided.len() < MAX_PLACES && self.decided.values().all(|granted| *granted);
         if !with_names || sees_all_places {
             return Ok(());
         }
-        let known = self.decided.keys().filter(|place| place.name.is_some());
-        let most = MAX_NAMES.saturating_sub(known.count());
+        let most = MAX_NAMES.saturating_sub(names);
         self.review_new(objects, most, |view, entry| {
             let place = Place::of(entry).filter(|place| !view.may_get(place))?;
             Some(place.named(subject_name(entry)?))
@@ -143,7 +146,7 @@ impl UserView {
             yield_regularly(number).await;
             if let Some(place) = of(self, entry)
                 && !self.decided.contains_key(&place)
-                && self.reviews.get(&place).is_some()
+                && get_request(&self.kinds, &place).is_some()
             {
                 places.push(place.clone().into_owned());
                 self.decided.insert(place.into_owned(), false);
@@ -155,7 +158,7 @@ impl UserView {
     /// Sends the reviews of these places. Skips a place if discovery does not contain its kind.
     async fn review(&mut self, places: Vec<Place<'static>>) -> Result<(), ErrorStatus> {
         let requests = places.into_iter().filter_map(|place| {
-            let request = self.reviews.get(&place)?;
+            let request = get_request(&self.kinds, &place)?;
             Some((place, request))
         });
         let (places, requests): (Vec<_>, Vec<_>) = requests.unzip();
@@ -185,7 +188,7 @@ impl UserView {
         }
         let hidden = found.first().and_then(|entry| {
             let place = Place::of(entry)?.named(subject_name(entry)?);
-            let request = self.reviews.get(&place)?;
+            let request = get_request(&self.kinds, &place)?;
             Some((place.into_owned(), request))
         });
         let (hidden, request) = hidden.unzip();
@@ -297,8 +300,7 @@ impl View<Model> for UserView {
             let (decisions, head) = (&self.reviews.decisions, self.reviews.reader.head());
             let period = decisions.period(&self.period.user, head);
             let (reviews, is_activities) = (self.reviews.clone(), self.is_activities);
-            let view = Self::decide_all(reviews, is_activities, period, viewed, seen_names);
-            Ok(Box::new(view.await?) as Box<dyn View<Model>>)
+            Self::decide_all(reviews, is_activities, period, viewed, seen_names).await
         }
         .boxed()
     }
