@@ -342,6 +342,19 @@ async fn a_filtered_activity_says_nothing_about_hidden_operations() {
     assert_eq!(counted(&list), [1, 3, 0, 4, 0]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_client_has_the_newest_counts_of_its_activities_when_it_gets_a_bookmark() {
+    let (mut fixture, _rights) = fixture();
+    put_activity(&mut fixture, 104, "a", "namespace", 1);
+    let query = "resourceVersion=104&allowWatchBookmarks=true&timeoutSeconds=11";
+    let mut stream = Stream::open_path(&fixture, ACTIVITIES, query, &JANE).await;
+    let silence = tokio::time::timeout(Duration::from_secs(8), stream.next());
+    assert!(silence.await.is_err());
+    put(&mut fixture, 105, "a", "two");
+    assert_eq!(stream.next_summary().await, "MODIFIED namespace 105");
+    assert_eq!(stream.next_summary().await, "BOOKMARK - 105");
+}
+
 /// At first, discovery does not contain the kind of the operations, so the watch hides them.
 #[tokio::test(start_paused = true)]
 async fn an_open_watch_shows_all_operations_of_a_kind_that_discovery_learns() {

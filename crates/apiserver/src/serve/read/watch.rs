@@ -140,7 +140,7 @@ impl<M: Model> Watcher<M> {
         let failure = tokio::select! {
             biased;
             failure = end => failure,
-            ended = self.send_events() => ended.err(),
+            ended = self.send_events() => ended.err().flatten(),
         };
         if let Some(failure) = failure {
             self.send(failure.event()).await;
@@ -158,7 +158,8 @@ impl<M: Model> Watcher<M> {
         }
     }
 
-    async fn send_events(&mut self) -> Result<(), ErrorStatus> {
+    /// Sends the events. `Err(None)` ends the watch without an event `ERROR`.
+    async fn send_events(&mut self) -> Result<(), Option<ErrorStatus>> {
         // The start of a watch may wait until the store reaches the requested version. After
         // `FRESHNESS_TIMEOUT`, the client gets an error. As in the kube-apiserver, the client gets
         // this error even if the deadline of the watch is earlier.
@@ -205,13 +206,11 @@ impl<M: Model> Watcher<M> {
         &mut self,
         initial: InitialObjects<M>,
         mut cursor: Cursor<M>,
-    ) -> Result<(), ErrorStatus> {
+    ) -> Result<(), Option<ErrorStatus>> {
         let mut bookmark_at = self.next_bookmark_time();
         let mut bookmark = Vec::new();
         if let Some(entries) = initial {
-            if !self.send_objects(entries, None, cursor.rv()).await {
-                return Ok(());
-            }
+            self.send_objects(entries, None, cursor.rv()).await?;
             if self.plan.bookmarks && self.plan.marks_initial_end {
                 self.write_bookmark(cursor.rv(), true, &mut bookmark);
             }
@@ -224,13 +223,12 @@ impl<M: Model> Watcher<M> {
             let mut events = Vec::new();
             tokio::select! {
                 biased;
-                () = wait_until(view_expires) => {
-                    if !self.renew_view(cursor.rv()).await? {
-                        return Ok(());
-                    }
-                }
+                () = wait_until(view_expires) => self.renew_view(cursor.rv()).await?,
                 () = wait_until(bookmark_at) => {
                     bookmark_at = self.next_bookmark_time();
+                    // The client can continue after the version of the bookmark. So it must have
+                    // all changes up to this version, also those that only a new view shows.
+                    self.renew_view(cursor.rv()).await?;
                     self.write_bookmark(cursor.rv(), false, &mut events);
                 }
                 changes = cursor.next() => {
@@ -253,13 +251,13 @@ impl<M: Model> Watcher<M> {
     ///
     /// - At the start of the watch, `before` is None. The watch sends all objects as initial
     ///   events.
-    /// - After the view has expired, `before` is the expired view. The client has the objects as
+    /// - When the watch renews the view, `before` is the old view. The client has the objects as
     ///   this view showed them. The watch sends the difference between this view and the current
     ///   view.
     ///
-    /// Returns false if the client does not read the events within a minute. Reading a list has the
-    /// same limit. Until all events are sent, `entries` keeps the objects in memory, even after the
-    /// store has replaced or deleted them. The limit ends this use of memory.
+    /// Returns `Err(None)` if the client does not read the events within a minute. Reading a list
+    /// has the same limit. Until all events are sent, `entries` keeps the objects in memory, even
+    /// after the store has replaced or deleted them. The limit ends this use of memory.
     ///
     /// As in the kube-apiserver, such a watch ends without an error. If the events are initial
     /// events, the client has not received the bookmark after them. So the client knows that the
@@ -269,7 +267,7 @@ impl<M: Model> Watcher<M> {
         entries: Vec<Arc<Entry<M>>>,
         before: Option<&dyn View<M>>,
         rv: Rv,
-    ) -> bool {
+    ) -> Result<(), Option<ErrorStatus>> {
         let until = Instant::now() + REQUEST_TIMEOUT;
         let mut out = Vec::new();
         for entry in entries {
@@ -283,13 +281,13 @@ impl<M: Model> Watcher<M> {
             if out.len() >= CHUNK {
                 self.send(std::mem::take(&mut out)).await;
                 if Instant::now() >= until {
-                    return false;
+                    return Err(None);
                 }
             }
             consume_budget().await;
         }
         self.send(out).await;
-        true
+        Ok(())
     }
 
     /// Returns the time of the next bookmark: in one minute, or two seconds before the end of the

@@ -1,5 +1,5 @@
-//! Hides objects from the user of a watch. When the view of the user expires, the watch creates a
-//! new view, and sends the difference between both views.
+//! Hides objects from the user of a watch. When the view of the user expires, and before each
+//! bookmark, the watch creates a new view, and sends the difference between both views.
 
 use super::Watcher;
 use crate::Model;
@@ -28,11 +28,11 @@ impl<M: Model> Watcher<M> {
         Ok(())
     }
 
-    /// Replaces the expired view, and sends the difference between the expired view and the new
-    /// view. Returns false if the client reads the difference too slowly.
-    pub(super) async fn renew_view(&mut self, version: Rv) -> Result<bool, ErrorStatus> {
-        let Some(expired) = self.view.take() else {
-            return Ok(true);
+    /// Replaces the view, and sends the difference between the old view and the new view. Returns
+    /// `Err(None)` if the client reads the difference too slowly.
+    pub(super) async fn renew_view(&mut self, version: Rv) -> Result<(), Option<ErrorStatus>> {
+        let Some(before) = self.view.take() else {
+            return Ok(());
         };
         let objects = self.objects_at(version)?;
         let viewed = ViewedObjects {
@@ -41,8 +41,8 @@ impl<M: Model> Watcher<M> {
             objects: &objects,
             continues: false,
         };
-        self.view = Some(expired.renew(viewed).await?);
-        Ok(self.send_objects(objects, Some(&*expired), version).await)
+        self.view = Some(before.renew(viewed).await?);
+        self.send_objects(objects, Some(&*before), version).await
     }
 
     fn objects_at(&self, version: Rv) -> Result<Vec<Arc<Entry<M>>>, ErrorStatus> {
