@@ -264,8 +264,7 @@ async fn commit_all(
 }
 
 /// Waits until this leader has reserved enough resourceVersions in the Lease, and then commits the
-/// changes. Returns None if the leadership is lost during this wait. If the index rejects the
-/// changes, logs an error and drops the changes.
+/// changes. Returns None if the leadership is lost during this wait.
 async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write>) -> Option<()> {
     if changes.is_empty() {
         return Some(());
@@ -278,15 +277,10 @@ async fn commit(writer: &mut Writer, leadership: &Leadership, changes: Vec<Write
         writer.reserve(leadership.reserved());
         match writer.commit(&changes, VersionAssignment::Mint) {
             Err(Error::NotReserved { next, .. }) => {
-                if !leadership.reserved_above(Rv(next.0 - 1)).await {
-                    return None;
-                }
-            }
-            Err(error) => {
-                tracing::error!(%error, "operations could not be written to the index");
-                return Some(());
+                leadership.reserved_above(Rv(next.0 - 1)).await?;
             }
             Ok(_) => return Some(()),
+            Err(error) => unreachable!("a minted version is below the year 2255: {error}"),
         }
     }
 }

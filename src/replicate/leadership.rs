@@ -128,15 +128,15 @@ impl Leadership {
         }
     }
 
-    /// Waits until a resourceVersion above `rv` is reserved. Returns false if the leadership is
+    /// Waits until a resourceVersion above `rv` is reserved. Returns None if the leadership is
     /// lost. As in [`Leadership::lost`], the election ends this wait when the leadership expires.
-    pub async fn reserved_above(&self, rv: Rv) -> bool {
+    pub async fn reserved_above(&self, rv: Rv) -> Option<()> {
         let mut grant = self.grant.subscribe();
         let is_over_or_enough =
             |grant: &LeadershipGrant| grant.has_expired() || grant.reserved > rv;
         // `self` has the sender, so this wait cannot fail.
         let _ = grant.wait_for(is_over_or_enough).await;
-        self.is_valid()
+        self.is_valid().then_some(())
     }
 
     /// Waits until the leadership is over. The passage of time alone does not end this wait: the
