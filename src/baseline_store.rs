@@ -10,7 +10,7 @@
 //! The manifests create the ConfigMap without data. So the server needs no permission to create
 //! `ConfigMap`s.
 
-use crate::telemetry::{Metrics, count};
+use crate::telemetry::{FailureLog, Metrics, count};
 use ifo_client::error_text::chain;
 use ifo_engine::track::{Message, SharedBaselines};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -58,8 +58,8 @@ pub struct BaselineStore {
     /// True if the next check must write the baselines even if they have not changed. The last
     /// write has failed, or the text in the ConfigMap could not be decoded.
     must_write: bool,
-    /// The text of the error that was logged last. Empty if no error was logged.
-    logged: String,
+    /// Logs failed reads and writes.
+    failures: FailureLog,
 }
 
 impl BaselineStore {
@@ -78,7 +78,7 @@ impl BaselineStore {
             tracker,
             metrics,
             must_write: false,
-            logged: String::new(),
+            failures: FailureLog::new("baselines can be read and written again"),
         }
     }
 
@@ -91,8 +91,10 @@ impl BaselineStore {
             let loaded = self.load().await;
             let result = if loaded.is_ok() { "success" } else { "error" };
             count(&self.metrics.series.baseline_reads, "result", result);
-            let Err(error) = loaded else { break };
-            self.report("baselines could not be read", &error);
+            self.report("baselines could not be read", &loaded);
+            if loaded.is_ok() {
+                break;
+            }
             if ends_within(&ending, READ_RETRY).await {
                 return;
             }
@@ -106,9 +108,7 @@ impl BaselineStore {
                 let result = if written.is_ok() { "success" } else { "error" };
                 count(&self.metrics.series.baseline_writes, "result", result);
                 self.must_write = written.is_err();
-                if let Err(error) = written {
-                    self.report("baselines could not be written", &error);
-                }
+                self.report("baselines could not be written", &written);
             }
             if ends {
                 return;
@@ -117,13 +117,9 @@ impl BaselineStore {
     }
 
     /// Adds the stored runs to the baselines. If the stored text cannot be decoded, the next write
-    /// replaces the text. If the ConfigMap does not exist, logs a warning and returns `Ok`.
+    /// replaces the text.
     async fn load(&mut self) -> Result<(), String> {
-        let Some(stored) = with_time_limit(self.api.get_opt(CONFIG_MAP)).await? else {
-            let missing = "the ConfigMap does not exist; apply the manifests of this release";
-            self.report("baselines are kept in memory only", missing);
-            return Ok(());
-        };
+        let stored = with_time_limit(self.api.get(CONFIG_MAP)).await?;
         let text = stored.data.and_then(|mut data| data.remove(DATA_KEY));
         match text.map(|text| self.baselines.load(&text)) {
             Some(Ok(baselines)) => {
@@ -156,11 +152,10 @@ impl BaselineStore {
         Ok(())
     }
 
-    /// Logs an error if the text differs from the text of the error that was logged last.
-    fn report(&mut self, what: &str, error: &str) {
-        if self.logged != error {
+    /// Logs a failed read or write, unless the previous one failed with the same error.
+    fn report(&mut self, what: &str, result: &Result<(), String>) {
+        if let Some(error) = self.failures.record(result) {
             tracing::warn!(name = CONFIG_MAP, error, "{what}");
-            error.clone_into(&mut self.logged);
         }
     }
 }

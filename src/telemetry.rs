@@ -13,7 +13,7 @@ mod tests;
 use ifo_api::Text;
 #[cfg(test)]
 pub use log::testing;
-pub use log::{LogFormat, log_panics, start_log};
+pub use log::{FailureLog, LogFormat, log_panics, start_log};
 use table::{CounterFamily, MetricTable, SeriesLabels};
 
 use ifo_api::activity::Activity;

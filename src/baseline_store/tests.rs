@@ -1,4 +1,5 @@
 use super::*;
+use crate::telemetry::testing::CapturedLog;
 use aggregated_apiserver::auth::testing::Cluster;
 use http::Method;
 use ifo_engine::track::RunKind;
@@ -107,6 +108,30 @@ async fn the_last_write_keeps_other_data_and_has_a_time_limit() {
         }
         assert_eq!(counts, if is_answered { [1, 0] } else { [0, 1] });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_successful_write_the_same_error_is_logged_again() {
+    let cluster = cluster_with_config_map();
+    let captured = CapturedLog::default();
+    let log = captured.begin();
+    let term = Term::begin(&cluster);
+    tokio::time::sleep(MOMENT).await;
+    for (operation, is_refused) in [("A", true), ("B", true), ("C", false), ("D", true)] {
+        if is_refused {
+            cluster.refuse(Method::PATCH, CONFIG_MAP, 500);
+        }
+        term.learn(operation);
+        tokio::time::sleep(WRITE_INTERVAL).await;
+    }
+    drop(log);
+    let messages = captured
+        .lines()
+        .into_iter()
+        .map(|line| line["message"].clone());
+    let failure = "baselines could not be written";
+    let recovery = "baselines can be read and written again";
+    assert_eq!(messages.collect::<Vec<_>>(), [failure, recovery, failure]);
 }
 
 /// In two cases, the store writes the ConfigMap although the baselines have not changed: the last

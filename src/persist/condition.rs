@@ -4,6 +4,7 @@
 
 use super::failure::StoreFailure;
 use crate::clock;
+use crate::telemetry::FailureLog;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams};
@@ -101,7 +102,7 @@ async fn read_condition(api: &Api<APIService>, api_service: &str) -> Option<(Str
 /// This function writes the condition when the reason of the verdict changes. Without a change,
 /// this function writes the condition again after each period `every`. If an administrator deletes
 /// the `APIService` and applies it again, the condition is lost. The next write restores the
-/// condition. If writes of the condition fail, only the first error is logged.
+/// condition.
 ///
 /// Before the first write, this function reads the condition of the previous leader. If the status
 /// is the same, the new condition keeps the `lastTransitionTime`.
@@ -115,7 +116,8 @@ pub async fn keep_condition(
     // Server-side apply identifies the elements of the list `conditions` by their `type`. So the
     // patch changes only our condition, and keeps the conditions that the kube-apiserver writes.
     let params = PatchParams::apply(super::FIELD_MANAGER).force();
-    let (mut has_logged, mut written) = (false, None);
+    let mut failures = FailureLog::new("the condition of the APIService can be written again");
+    let mut written = None;
     loop {
         let newest = verdict.borrow_and_update().clone();
         if let Some(newest) = newest {
@@ -135,12 +137,13 @@ pub async fn keep_condition(
                     "lastTransitionTime": since,
                 }]},
             }));
-            if let Err(error) = api.patch_status(api_service, &params, &patch).await
-                // A missing `APIService` is not logged. After it is created, a later attempt writes
+            let patched = match api.patch_status(api_service, &params, &patch).await {
+                // A missing `APIService` is no failure. After it is created, a later attempt writes
                 // the condition.
-                && !matches!(&error, kube::Error::Api(status) if status.code == 404)
-                && !std::mem::replace(&mut has_logged, true)
-            {
+                Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+                patched => patched.map(drop),
+            };
+            if let Some(error) = failures.record(&patched) {
                 tracing::warn!(name = api_service, %error, "the condition {CONDITION} of the APIService cannot be written");
             }
         }

@@ -61,7 +61,7 @@ use super::{Leadership, ReplicaRole, ReplicaStatus, Term};
 use crate::clock;
 use crate::clock::BootTime;
 use crate::config::Timing;
-use crate::telemetry::Metrics;
+use crate::telemetry::{FailureLog, Metrics};
 use ifo_client::error_text::chain;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -108,8 +108,8 @@ pub struct Election {
     leading: Option<OwnLeadership>,
     /// The last term in which this process acquired the Lease. None if there is no such term.
     last_own_term: Option<Term>,
-    /// The last problem with the Lease that the election logged. None if the problem is over.
-    logged_problem: Option<String>,
+    /// Logs problems with the Lease.
+    problems: FailureLog,
 }
 
 /// The leadership of this replica.
@@ -139,7 +139,7 @@ impl Election {
             conflicts: 0,
             leading: None,
             last_own_term: None,
-            logged_problem: None,
+            problems: FailureLog::new("the Lease can be read and written again"),
         }
     }
 
@@ -179,7 +179,7 @@ impl Election {
         let leading = self.leading.as_ref();
         let must_read = leading.is_none_or(|own| self.conflicts > 0 && own.leadership.is_valid());
         if must_read && let Err(error) = self.read().await {
-            self.report_problem(Some(format!("cannot read the Lease: {}", chain(&error))));
+            self.report(&Err(format!("cannot read the Lease: {}", chain(&error))));
             return BootTime::MAX;
         }
         let done = match self.decide(clock::boot()) {
@@ -195,7 +195,7 @@ impl Election {
         match done {
             Ok(next) => {
                 self.conflicts = 0;
-                self.report_problem(None);
+                self.report(&Ok(()));
                 next
             }
             // After many consecutive conflicts, the cause is probably not another client. For
@@ -206,7 +206,7 @@ impl Election {
                 clock::boot()
             }
             Err(error) => {
-                self.report_problem(Some(format!("cannot write the Lease: {}", chain(&error))));
+                self.report(&Err(format!("cannot write the Lease: {}", chain(&error))));
                 BootTime::MAX
             }
         }
@@ -288,16 +288,10 @@ impl Election {
         });
     }
 
-    /// Logs `problem` if it differs from the last logged problem. If `problem` is None, logs that
-    /// the last problem is over.
-    fn report_problem(&mut self, problem: Option<String>) {
-        if self.logged_problem != problem {
-            if let Some(problem) = &problem {
-                tracing::warn!("{problem}");
-            } else {
-                tracing::info!("the Lease can be read and written again");
-            }
-            self.logged_problem = problem;
+    /// Logs the result of a turn, if it is a new problem or the end of a problem.
+    fn report(&mut self, result: &Result<(), String>) {
+        if let Some(problem) = self.problems.record(result) {
+            tracing::warn!("{problem}");
         }
     }
 }

@@ -16,6 +16,7 @@
 use super::link::{LeaderChange, Link, LinkError};
 use super::{Leader, ReplicaStatus, Term};
 use crate::index::{Rv, VersionAssignment, Write, Writer};
+use crate::telemetry::FailureLog;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use kube::Client;
@@ -40,6 +41,7 @@ pub struct Mirror {
     next_start: CopyStart,
     /// Where the next copy starts if the current copy fails with [`LinkError::Gone`].
     start_if_gone: CopyStart,
+    failures: FailureLog,
 }
 
 /// Where a copy of the leader's index starts.
@@ -63,6 +65,7 @@ impl Mirror {
             status,
             next_start: CopyStart::Resume,
             start_if_gone: CopyStart::Oldest,
+            failures: FailureLog::new("the mirror copies the operations of the leader again"),
         }
     }
 
@@ -70,29 +73,25 @@ impl Mirror {
     /// time. A drop never leaves a partial state in the index, because a write to the index
     /// contains no await point.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
-        let mut logged_reason = String::new();
         self.status.begin_following();
         loop {
-            let copied = self.copy(writer, leader).await;
-            let ended = LinkError::Failed("the leader ended the stream".to_owned());
-            let interruption = copied.err().unwrap_or(ended);
-            // If several consecutive attempts fail for the same reason, the reason is logged once.
-            let reason = interruption.to_string();
-            if reason != logged_reason {
+            let ended =
+                |()| Err::<(), _>(LinkError::Failed("the leader ended the stream".to_owned()));
+            let copied = self.copy(writer, leader).await.and_then(ended);
+            if let Some(reason) = self.failures.record(&copied) {
                 let (address, term) = (&leader.address, &leader.term);
                 // Missing or wrong credentials are a warning, because an administrator must correct
                 // them. Other interruptions usually end without an administrator, for example when
                 // the leader has restarted.
-                if let LinkError::NotAuthorized(_) = interruption {
-                    tracing::warn!(leader = address, %term, reason,
+                if let LinkError::NotAuthorized(_) = reason {
+                    tracing::warn!(leader = address, %term, %reason,
                         "this replica may not copy the operations of the leader");
                 } else {
-                    tracing::info!(leader = address, %term, reason,
+                    tracing::info!(leader = address, %term, %reason,
                         "the mirror of the leader is interrupted");
                 }
-                logged_reason = reason;
             }
-            self.status.set_interruption(Some(interruption));
+            self.status.set_interruption(copied.err());
             self.status.set_asking(false);
             tokio::time::sleep(RETRY_DELAY).await;
         }
@@ -155,6 +154,7 @@ impl Mirror {
             // in sync, and this check comes after the first item of the stream. With this item, the
             // leader confirms that it knows the resourceVersion of this replica's index.
             if writer.head() >= in_sync {
+                self.failures.record(&Ok::<_, LinkError>(()));
                 let synced = Some(term.clone());
                 self.status.in_sync().send_if_modified(|before| {
                     let is_new = *before != synced;

@@ -112,6 +112,34 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
     tracing::error!(location, thread = thread.name(), backtrace, "panic: {text}");
 }
 
+/// The log of an action that the server repeats. A lasting failure is logged once, and the recovery
+/// is logged, too.
+pub struct FailureLog {
+    recovered: &'static str,
+    /// The text of the failure of the last attempt. None if the last attempt succeeded.
+    last: Option<String>,
+}
+
+impl FailureLog {
+    /// Creates the log of one action. `recovered` is the log message after a recovery.
+    pub fn new(recovered: &'static str) -> Self {
+        let last = None;
+        Self { recovered, last }
+    }
+
+    /// Records the result of an attempt. Returns a failure if the caller must log it, because the
+    /// previous attempt succeeded or failed with another text. If the attempt succeeded and the
+    /// previous one failed, logs the recovery.
+    pub fn record<'a, T, E: ToString>(&mut self, result: &'a Result<T, E>) -> Option<&'a E> {
+        let failure = result.as_ref().err();
+        let before = std::mem::replace(&mut self.last, failure.map(ToString::to_string));
+        if before.is_some() && failure.is_none() {
+            tracing::info!("{}", self.recovered);
+        }
+        failure.filter(|_| before != self.last)
+    }
+}
+
 /// Captures the log of a test.
 #[cfg(test)]
 pub mod testing {

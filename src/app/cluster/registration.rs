@@ -17,6 +17,7 @@
 
 use crate::config::Serve;
 use crate::replicate::{OWNER, owner};
+use crate::telemetry::FailureLog;
 use aggregated_apiserver::serve::Readiness;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::ClusterRole;
@@ -55,7 +56,7 @@ pub(super) struct Registration {
     /// The `spec`, the labels and the annotations of the `APIService`. `None` without `--register`.
     desired: Option<Value>,
     ca_bundle: OwnCaBundle,
-    was_logged: bool,
+    failures: FailureLog,
 }
 
 impl Registration {
@@ -66,27 +67,25 @@ impl Registration {
             roles: Api::all(client),
             desired: config.map(desired),
             ca_bundle,
-            was_logged: false,
+            failures: FailureLog::new("the check of the APIService succeeds again"),
         }
     }
 
-    /// Checks the `APIService` regularly. Never ends. Only the first failure is logged.
+    /// Checks the `APIService` regularly. Never ends.
     pub(super) async fn keep(mut self, readiness: Arc<Readiness>) {
         while self.desired.is_some() && !readiness.was_ready() {
             tokio::time::sleep(READINESS_INTERVAL).await;
         }
         loop {
-            if let Err(error) = self.check().await {
-                self.log_once(&error);
+            let checked = self.check().await;
+            if let Some(error) = self.failures.record(&checked) {
+                self.log(error);
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }
     }
 
-    fn log_once(&mut self, error: &kube::Error) {
-        if std::mem::replace(&mut self.was_logged, true) {
-            return;
-        }
+    fn log(&self, error: &kube::Error) {
         let is_missing = matches!(error, kube::Error::Api(status) if status.code == 404);
         match self.desired {
             // This also happens each time an administrator removes the server.

@@ -6,6 +6,7 @@
 //! the field from rule sets, and the server never receives it.
 
 use crate::rules::RuleSetEvent;
+use crate::telemetry::FailureLog;
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use ifo_api::ruleset::OperationRuleSet;
@@ -40,7 +41,7 @@ pub(in crate::app) fn events(feed: &dyn Feed) -> BoxStream<'static, RuleSetEvent
         resource: OperationRuleSet::plural(&()).into_owned(),
     });
     let namespace = None;
-    let mut last_logged: Option<GapReason> = None;
+    let mut failures = FailureLog::new("rule sets can be watched again");
     let events = feed.follow(Source { target, namespace }, None);
     let events = events.filter_map(move |raw| {
         let event = match raw {
@@ -48,17 +49,13 @@ pub(in crate::app) fn events(feed: &dyn Feed) -> BoxStream<'static, RuleSetEvent
             Raw::Applied(json) => named(&json).map(|(name, object)| applied(name, object)),
             Raw::Deleted(json) => named(&json).map(|(name, _)| RuleSetEvent::Deleted(name)),
             Raw::Synced => {
-                last_logged = None;
+                failures.record(&Ok::<_, String>(()));
                 Some(RuleSetEvent::Synced)
             }
             Raw::Lost(why) => {
-                // The feed retries a failed watch. The server logs an error only if it differs from
-                // the last logged error. After a complete list of the rule sets, the server always
-                // logs the next error.
-                if last_logged.as_ref() != Some(&why) {
-                    let reason = watch_failure(&why);
+                // The feed retries a failed watch, until it has a complete list of the rule sets.
+                if let Some(reason) = failures.record(&Err::<(), _>(watch_failure(&why))) {
                     tracing::warn!("rule sets cannot be watched: {reason}");
-                    last_logged = Some(why);
                 }
                 None
             }
