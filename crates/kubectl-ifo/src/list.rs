@@ -180,7 +180,7 @@ async fn show(
     let is_listed = |name: &str| operations.iter().any(|it| it.metadata.name == *name);
     let missing = filters.names.iter().filter(|it| !is_listed(it));
     let missing = missing.map(|name| {
-        let hint = "see: kubectl ifo list -A -O name";
+        let hint = format!("if it has completed, see: kubectl ifo describe {name}");
         Problem::NotFound(format!("operation {name:?} not found; {hint}"))
     });
     let mut missing: Vec<Problem> = missing.collect();

@@ -145,7 +145,7 @@ function drawOverview() {
   drawChoices();
 }
 
-const COUNTED = ["Failing", "Blocked", "Stalled", "Overdue", "Progressing", "Held", "Settling", "Failed", "Succeeded"];
+const COUNTED = ["Failing", "Blocked", "Stalled", "Overdue", "Progressing", "Held", "Settling", "Failed", "Succeeded", "Ended", "Superseded"];
 const MARKS = { Overdue: ["late", "takes much longer than usual"], Stalled: ["flat", "its progress does not rise"] };
 function drawCounts() {
   const fitting = ifo.model.pieces.filter((it) => ifo.isIn(it, view) && ifo.fits(it, view, true));
@@ -168,7 +168,7 @@ function drawAttention() {
       el("b", {}, it.root.subject.name || ""), el("span", { class: "what" }, `${it.root.operation} · ${ifo.stateText(it)}`),
       el("span", { class: "age" }), el("span", { class: "why" }, it.message || it.reason))) })));
   shown.forEach((it, at) => setText(rows[at].querySelector(".age"), ifo.duration(ifo.lengthOf(it))));
-  setText($("attention-head"), bad.length ? `Needs attention: ${bad.length}` : "Nothing needs attention");
+  setText($("attention-head"), bad.length ? `Needs attention: ${bad.length}` : ifo.model.begin ? "Nothing needs attention" : "");
 }
 
 // The choices of the filters are what the operations have.

@@ -288,8 +288,9 @@ ifo.idleOf = (view) => {
   if (since && idle.status === "False") return answer("busy", { count: activity.status.operations, since });
   if (since && idle.status === "True" && !model.state.warnings.length) return answer("idle", { count: 0, since });
   if (count) return answer("busy", { since: minimum(pieces, "start") });
-  if (!idle) return answer("unknown", { why: `Nothing is shown, but you cannot read the Activity of ${place}.` });
-  if (idle.status === "Unknown") return answer("unknown", { why: idle.message || "Operations may be missing." });
+  const isLive = model.begin.mode === "live";
+  if (!idle && isLive) return answer("unknown", { why: `Nothing is shown, but you cannot read the Activity of ${place}.` });
+  if (idle && idle.status === "Unknown") return answer("unknown", { why: idle.message || "Operations may be missing." });
   return model.state.warnings.length ? answer("unknown", { why: "Nothing is shown, but the view is not complete." }) : answer("idle");
 };
 

@@ -223,6 +223,11 @@ impl Filters {
 
     /// Returns the message for an empty result.
     pub(crate) fn empty_result_message(&self) -> &'static str {
+        let mut states = self.states.iter();
+        if !self.states.is_empty() && states.all(|it| it.is_completed()) {
+            return "No operations match the filters. The server may have deleted completed \
+                    operations; see: kubectl ifo history";
+        }
         match (self.is_unfiltered(), self.all_phases) {
             (true, true) => "No operations.",
             (true, false) => "No operations in flight.",

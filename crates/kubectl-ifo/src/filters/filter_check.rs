@@ -24,6 +24,7 @@
 //! [`check`] first compares the values with the operations that the command has already listed. A
 //! value that matches a listed operation needs no request.
 
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::problem::Problem;
 use crate::cluster::rule_sets::RuleSets;
 use crate::filters::filter::{FilterValue, Filters};
@@ -109,8 +110,8 @@ async fn check_value(
         (Kind(kind), sets) if kind.is_served() || sets.is_ok_and(|it| it.watch(kind)) => Ok(true),
         (Kind(kind), _) if kind.resources.is_some() => Ok(false),
         (Kind(_), _) => Err("the cluster does not list all kinds".to_owned()),
-        (Node(name), _) => find_object(source, "nodes", name).await,
-        (Namespace(name), _) => find_object(source, "namespaces", name).await,
+        (Node(name), _) => find_object(&source.server, "nodes", name).await,
+        (Namespace(name), _) => find_object(&source.server, "namespaces", name).await,
     };
     match exists {
         Ok(true) => Ok(None),
@@ -122,9 +123,13 @@ async fn check_value(
 /// Returns true if the cluster has this node or namespace. If this cannot be found out, returns an
 /// error with the reason. For example, RBAC can allow the user to list operations, but not to read
 /// a namespace.
-async fn find_object(source: &OperationSource, plural: &str, name: &str) -> Result<bool, String> {
+pub(crate) async fn find_object(
+    server: &ApiClient,
+    plural: &str,
+    name: &str,
+) -> Result<bool, String> {
     let path = format!("/api/v1/{plural}/{}", escape(name));
-    match source.server.answer(&path).await {
+    match server.answer(&path).await {
         Ok(_) => Ok(true),
         // For a missing node, the message is `nodes "a" not found`. A server that serves no
         // nodes also answers 404, but with another message.
@@ -150,6 +155,10 @@ async fn missing(
         FilterValue::Operation(name) => {
             names.extend(["table", "wide", "json", "yaml", "name"]);
             ("operation or output format", name, see_rule_sets)
+        }
+        FilterValue::Kind(kind) if kind.text.contains('/') => {
+            let (text, hint) = (&kind.text, "for one object, see: kubectl ifo describe");
+            return Problem::Usage(format!("{text:?} is an object, not a kind; {hint} {text}"));
         }
         FilterValue::Kind(kind) => {
             kinds = source.server.kind_names().await;

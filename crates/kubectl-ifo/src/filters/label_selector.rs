@@ -32,7 +32,8 @@ impl FromStr for LabelSelector {
         let parts = split_outside_parentheses(text).map(str::trim);
         let parts = parts.filter(|it| !it.is_empty());
         let parsed = parts.map(|part| {
-            let invalid = || format!("unable to parse requirement {part:?}");
+            let operators = "the operators are =, ==, !=, in and notin";
+            let invalid = || format!("unable to parse requirement {part:?}; {operators}");
             requirement(part).ok_or_else(invalid)
         });
         Ok(Self {

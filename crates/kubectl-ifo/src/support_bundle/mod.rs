@@ -16,6 +16,7 @@ mod fields;
 use crate::clock;
 use crate::cluster::connect::{Connect, needs_cluster};
 use crate::cluster::problem::Problem;
+use crate::filters::filter_check::find_object;
 use crate::operations::bundle_index::{BundleIndex, BundlePart, PartResult};
 use crate::output::print::{complain, create_private, print};
 use collect::BundleCollection;
@@ -72,6 +73,12 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     };
     let metrics = args.metrics.as_ref().map(read).transpose()?;
     let client = args.connect.open().await?;
+    let namespace = args.connect.namespace();
+    if let Some(name) = namespace
+        && find_object(&client, "namespaces", name).await == Ok(false)
+    {
+        return Err(Problem::Usage(format!("there is no namespace {name:?}")));
+    }
     let folder = format!("ifo-support-bundle-{}", now.strftime("%Y%m%d-%H%M%S"));
     let default = || PathBuf::from(format!("{folder}.tar.gz"));
     let path = args.output.clone().unwrap_or_else(default);
@@ -85,6 +92,9 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     write(file, &folder, &bundle.files, now).map_err(failed)?;
     print(format!("{}\n", path.display()))?;
     report(&bundle.index, bundle.files.len());
+    if namespace.is_none() && bundle.index.operations().err() == Some(PartResult::Forbidden) {
+        complain("note", "you may not list all operations; use -n NAMESPACE");
+    }
     Ok(ExitCode::SUCCESS)
 }
 

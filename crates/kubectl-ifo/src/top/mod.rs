@@ -119,9 +119,12 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
 fn about(filters: &Filters, source: &OperationSource) -> String {
     let mut parts = filters.flags();
     if filters.namespace.is_none() {
-        let readable = source.namespaces.as_ref();
-        let all = readable.map_or("all".to_owned(), |it| it.len().to_string());
-        parts.insert(0, format!("{all} namespaces"));
+        let read = match source.namespaces.as_deref() {
+            None => "all namespaces".to_owned(),
+            Some([namespace]) => format!("namespace {namespace}"),
+            Some(readable) => format!("{} namespaces", readable.len()),
+        };
+        parts.insert(0, read);
     }
     parts.join(", ")
 }

@@ -336,7 +336,9 @@ fn a_deleted_operation_stays_only_if_it_had_completed() {
 #[test]
 fn the_state_of_the_watch_is_shown() {
     let mut seen = TopFixture::new(80, 6);
-    seen.shows(&["nothing in flight", "live", "No operations in flight"]);
+    seen.shows(&["none in flight", "live", "No operations in flight"]);
+    seen.model.filters.component = vec!["kubevirt".to_owned()];
+    seen.shows(&["No operations in flight match"]);
     let incomplete = "the rule set vm-rules does not work".to_owned();
     seen.model.incomplete = Some(incomplete.clone());
     seen.shows(&[&incomplete]);

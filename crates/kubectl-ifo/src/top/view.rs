@@ -57,7 +57,7 @@ fn draw_header(model: &Model, frame: &mut Frame, area: Rect) {
         counts += paint.state(*state, &one_line(&text)) + "  ";
     }
     if model.counts.is_empty() {
-        counts += paint.heading("nothing in flight");
+        counts += paint.heading("none in flight");
     }
     let is_late = |it: &&Row| !it.is_member && (it.is_overdue() || it.is_stalled());
     let late = model.rows.iter().filter(is_late).count();
@@ -105,10 +105,13 @@ fn draw_table(model: &mut Model, frame: &mut Frame, area: Rect) {
     let table = Table::new(rows, model.now, &style).fitted(rows, model.now);
     frame.render_widget(styled(&table.header()), heading);
     if rows.is_empty() {
-        let text = if model.filter.is_empty() {
-            "No operations in flight; c shows completed ones, too."
-        } else {
-            "No operation matches the filter; Esc clears it."
+        let text = match (model.filter.as_str(), model.shows_completed) {
+            ("", true) => model.filters.empty_result_message(),
+            ("", false) if model.filters.is_unfiltered() => {
+                "No operations in flight; c shows completed ones, too."
+            }
+            ("", false) => "No operations in flight match; c shows completed ones, too.",
+            _ => "No operation matches the filter; Esc clears it.",
         };
         frame.render_widget(Line::raw(text).dim(), body);
     }

@@ -37,7 +37,7 @@ pub(super) struct PageContents {
     /// The information about the command on the page. `document` adds the time.
     begin: Value,
     feeds: Vec<Feed>,
-    source: Arc<OperationSource>,
+    pub(super) source: Arc<OperationSource>,
     /// The newest known reason why the server does not detect all operations.
     incomplete: Option<Incomplete>,
     pub(super) state: PageState,

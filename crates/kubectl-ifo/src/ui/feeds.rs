@@ -4,7 +4,7 @@
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
 use crate::operations::operation_source::{
-    AnyOperation, ObjectChange, OperationSource, changes, check_namespaces,
+    AnyOperation, ObjectChange, OperationSource, changes, check_namespaces, list_path,
 };
 use futures::StreamExt as _;
 use futures::stream::{self, BoxStream, SelectAll};
@@ -64,9 +64,14 @@ pub(super) fn feeds(
         (LIVE_GROUP, record::KIND, record::PLURAL),
         (LIVE_GROUP, activity::KIND, activity::PLURAL),
     ];
+    // A support bundle contains no activities. The page then decides by the operations alone.
+    let activities = list_path(LIVE_GROUP, activity::PLURAL, None);
+    let files = source.server.from_files.as_ref();
+    let has_activities = files.is_none_or(|it| it.objects(&activities).is_ok());
+    let kinds = kinds.iter().take(if has_activities { 3 } else { 2 });
     let mut feeds = Vec::new();
     for (group, kind, plural) in kinds {
-        let filters = Some(&filters).filter(|_| kind != activity::KIND);
+        let filters = Some(&filters).filter(|_| *kind != activity::KIND);
         let kind = GroupVersionKind::gvk(group, VERSION, kind);
         feeds.extend(namespaces.iter().map(|namespace| Feed {
             resource: ApiResource::from_gvk_with_plural(&kind, plural),

@@ -153,9 +153,12 @@ fn export(path: &Path, contents: &PageContents) -> Result<ExitCode, Problem> {
         written.inspect_err(|_| drop(std::fs::remove_file(path)))
     });
     written.map_err(|error| Problem::Other(format!("cannot write {}: {error}", path.display())))?;
-    for warning in &contents.state.warnings {
-        complain("note", warning);
-    }
+    // The note of the source is already printed.
+    let note = contents.source.note.as_ref();
+    let warnings = contents.state.warnings.iter();
+    warnings
+        .filter(|it| Some(*it) != note)
+        .for_each(|it| complain("note", it));
     print(format!("{}: {count} objects\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }

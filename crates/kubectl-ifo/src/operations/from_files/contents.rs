@@ -5,6 +5,7 @@ use super::read_files::{self, FoundFile, base_name};
 use crate::clock;
 use crate::cluster::problem::Problem;
 use crate::operations::bundle_index::{BundleIndex, INDEX_FILE};
+use crate::operations::operation_source::AnyOperation;
 use crate::output::print::complain;
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, live, record, ruleset};
@@ -70,9 +71,14 @@ impl FileContents {
         let mut budget = MemoryBudget::default();
         let manifests = files.iter().filter(|it| base_name(&it.path) != INDEX_FILE);
         for file in manifests.clone() {
-            let documents = file.documents(&mut budget);
-            if let Err(why) = documents.and_then(|it| add_objects(&mut resources, it)) {
-                complain("note", format!("{}: not read: {why}", file.path));
+            let read = match file.documents(&mut budget) {
+                Ok(documents) => add_objects(&mut resources, documents).map_err(|why| {
+                    format!("only the objects before an invalid one were read: {why}")
+                }),
+                Err(why) => Err(format!("not read: {why}")),
+            };
+            if let Err(why) = read {
+                complain("note", format!("{}: {why}", file.path));
             }
         }
         if index.is_none() && resources.is_empty() {
@@ -152,7 +158,10 @@ impl FileContents {
                 found.ok_or_else(|| self.lacks(path))
             }
             None if operations.any(|it| whole.ends_with(it)) => {
-                Err(Problem::NotFound(format!("the files contain no {whole}")))
+                let plural = whole.rsplit('/').next().unwrap_or_default();
+                Err(Problem::NotFound(format!(
+                    "the files contain no {plural}; record them with: kubectl get {plural} -A -o yaml"
+                )))
             }
             _ => Err(self.lacks(path)),
         }
@@ -215,6 +224,11 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
         let mut objects = Vec::new();
         let added = manifest::append_objects(document, &mut objects);
         for object in objects.into_iter().filter(|it| is_own(it.group())) {
+            if [live::KIND, record::KIND].contains(&object.kind.as_str())
+                && let Err(error) = AnyOperation::try_from(object.json.clone())
+            {
+                return Err(format!("{} {}: {error}", object.kind, object.name));
+            }
             let path = list_path(object.group(), &plural(&object.kind), None);
             let known = resources.entry(path).or_default();
             let name = (object.namespace, object.name);
