@@ -106,8 +106,8 @@ impl Decisions {
     pub fn period_at(&self, user: &User, version: Rv, head: Rv) -> Option<Arc<Period>> {
         match self.periods(user, head) {
             // The client can also have received the objects in the current period. The previous
-            // period is the safe choice, because the watch then sends the difference between both
-            // periods.
+            // period is the safe choice, because the watch then sends events for all objects that
+            // become visible or hidden between both periods.
             (current, Some(previous)) if version < current.since => {
                 (version >= previous.since).then_some(previous)
             }
