@@ -22,8 +22,7 @@ use super::{Existing, Message, Namespaces, Publication, SharedBaselines};
 use crate::detect::{Evaluation, FeedEvent, MissingSubjects};
 use crate::rules::{Report, RuleBook};
 use crate::{ClockReading, Meter};
-use ifo_api::Text;
-use ifo_api::{Gvr, Source};
+use ifo_api::{Source, Text};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
@@ -287,15 +286,8 @@ impl Tracker {
     /// the reason `SubjectDeleted`. But if `missing` is set, the subject may still exist with other
     /// labels. In this case, the tracker only sends the subject on the channel `missing`.
     fn synced(&mut self, source: &Source, missing: MissingSubjects, now: ClockReading) {
-        if source.namespace.is_some() {
-            // If the rules changed during an interruption, `apply_rules` has added the state of a
-            // feed of all namespaces. But this target has a feed for each of its namespaces
-            // instead, so the added state is removed.
-            self.feeds.remove(&all_namespaces(&source.target));
-        }
         let feed = self.feed_state(source);
         feed.synced = true;
-        feed.is_interrupted = false;
         if let Some(seen) = feed.seen.take() {
             let gone =
                 self.identities(|it| is_watched_by(it, source) && !seen.contains(&it.identity));
@@ -308,30 +300,26 @@ impl Tracker {
             let feed = self.feeds.entry(source.clone()).or_default();
             self.ended_refusals.extend(feed.refused.end_list());
         }
-        // The subjects are refreshed even if this feed was not interrupted. The previous feed of
-        // the target may have been interrupted, and a debounce period may have ended during that
-        // interruption.
-        self.gap_changed(source, now);
+        self.set_interrupted(source, false, now);
     }
 
     fn lost(&mut self, source: &Source, now: ClockReading) {
-        let feed = self.feed_state(source);
-        feed.seen = None;
-        if !std::mem::replace(&mut feed.is_interrupted, true) {
-            self.gap_changed(source, now);
-        }
+        self.feed_state(source).seen = None;
+        self.set_interrupted(source, true, now);
     }
 
-    /// Refreshes all subjects of `source`. The caller calls this method when the watch is
-    /// interrupted, and when the watch is up to date again.
+    /// Records whether the watch of `source` is interrupted. If this changes, refreshes all
+    /// subjects of `source`.
     ///
     /// At the start of an interruption, the condition `Detected` of the operations becomes
     /// `Unknown`. At the end of the interruption, operations complete if their debounce period is
     /// over. Waiting operations start if their `appearAfter` is over. (`appearAfter` is the time
     /// for which rules must detect an operation before it starts.)
-    fn gap_changed(&mut self, source: &Source, now: ClockReading) {
-        let action = SubjectAction::Refresh;
-        self.step_each(now, |it| is_watched_by(it, source), action);
+    fn set_interrupted(&mut self, source: &Source, is_interrupted: bool, now: ClockReading) {
+        let feed = self.feed_state(source);
+        if std::mem::replace(&mut feed.is_interrupted, is_interrupted) != is_interrupted {
+            self.step_each(now, |it| is_watched_by(it, source), SubjectAction::Refresh);
+        }
     }
 
     /// Applies the new rules of a target. Completes the operations that no rule can detect any
@@ -342,11 +330,11 @@ impl Tracker {
         // the objects in these lists would count as objects that have just changed.
         let old = self.feeds.extract_if(|source, _| source.target == *target);
         let was_interrupted = old.fold(false, |any, (_, feed)| any | feed.is_interrupted);
-        // The interruption lasts until a new feed has listed the objects. Otherwise, an operation
-        // whose debounce period has ended during the interruption would complete now, although a
-        // rule may detect the operation in the new list.
-        if was_interrupted && book.is_some() {
-            self.feed_state(&all_namespaces(target)).is_interrupted = true;
+        // The interruption lasts until each new feed has listed its objects. Otherwise, an
+        // operation whose debounce period has ended during the interruption would complete now,
+        // although a rule may detect the operation in the new list.
+        for source in book.iter().flat_map(|book| book.sources(target)) {
+            self.feed_state(&source).is_interrupted = was_interrupted;
         }
         self.books.set(target, book);
         // A subject whose target has no rules gets a target whose rules are about the kind of the
@@ -370,14 +358,6 @@ impl Tracker {
         let is_claimed = |it: &TrackedSubject| !it.has_no_target();
         let action = SubjectAction::RulesChanged(Some(target.clone()), end);
         self.step_each(now, is_claimed, action);
-    }
-}
-
-/// Returns the identity of the feed that watches a target in all namespaces.
-fn all_namespaces(target: &Arc<Gvr>) -> Source {
-    Source {
-        target: target.clone(),
-        namespace: None,
     }
 }
 

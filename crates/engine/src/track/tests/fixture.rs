@@ -22,6 +22,8 @@ pub(super) struct TrackerFixture {
     pub(super) changes: Vec<(char, Object)>,
     pub(super) now: ClockReading,
     pub(super) target: Arc<Gvr>,
+    /// Namespace of the feed that sends events. None if the feed watches all namespaces.
+    pub(super) namespace: Option<Text>,
     pub(super) book: Arc<RuleBook>,
     pub(super) generation: u64,
 }
@@ -74,6 +76,7 @@ pub(super) fn fixture_without_rules(settings: TrackerSettings) -> TrackerFixture
             Vec::new(),
         )),
         target,
+        namespace: None,
         generation: 0,
     }
 }
@@ -165,7 +168,7 @@ impl TrackerFixture {
     pub(super) fn feed_message(&self, event: FeedEvent) -> Message {
         let source = Source {
             target: self.target.clone(),
-            namespace: None,
+            namespace: self.namespace.clone(),
         };
         Message::Feed {
             source,

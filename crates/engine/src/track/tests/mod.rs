@@ -35,6 +35,36 @@ fn the_result_of_replaced_rules_is_ignored() {
     assert!(fixture.shown().is_empty());
 }
 
+/// Each rule set names its namespaces, so each namespace has its own feed.
+#[test]
+fn an_interruption_that_outlasts_a_change_of_the_rules_ends_in_each_namespace_on_its_own() {
+    let rules = "namespaces: [a, b]\nrules:\n- {operation: Migrating, expression: object.on}";
+    let vm = |namespace: &str, on: bool| json!({"on": on, "metadata": {"namespace": namespace}});
+    let mut fixture = fixture_without_rules(settings(None));
+    let list = |fixture: &mut TrackerFixture, namespace: &str| {
+        fixture.namespace = Some(namespace.into());
+        fixture.send_event(FeedEvent::Reset);
+        fixture.apply_object_named(namespace, vm(namespace, true));
+        fixture.send_event(FeedEvent::Synced { missing: None });
+    };
+    fixture.set_rule_set(rules);
+    list(&mut fixture, "a");
+    list(&mut fixture, "b");
+    fixture.apply_object_named("b", vm("b", false));
+    fixture.send_event(FeedEvent::Lost);
+    fixture.advance(DEBOUNCE);
+    fixture.set_rule_set(rules);
+    fixture.changes.clear();
+    list(&mut fixture, "a");
+    // The tracker checks all operations again, also that in the namespace `b`.
+    fixture.send(Message::BaselinesLoaded);
+    assert_eq!(fixture.described_changes(), "~Migrating:a Progressing");
+    // The first change is that of the state, and the second is that the interruption is over.
+    list(&mut fixture, "b");
+    let expected = "~Migrating:b Progressing, ~Migrating:b Progressing";
+    assert_eq!(fixture.described_changes(), expected);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Evaluates(u8, u8),
