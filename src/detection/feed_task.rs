@@ -295,7 +295,11 @@ impl FeedTask {
     /// feed has a label selector, the tracker answers with the missing subjects (the missing
     /// objects that have operations). Each of them was deleted, or its labels no longer match the
     /// selector. So the task asks the cluster whether the subject still exists.
-    async fn send_checked(&self, (event, missing): CheckedEvent, now: ClockReading) -> Option<()> {
+    async fn send_checked(
+        &mut self,
+        (event, missing): CheckedEvent,
+        now: ClockReading,
+    ) -> Option<()> {
         self.send(event).await?;
         let Some(missing) = missing else {
             return Some(());
@@ -304,8 +308,8 @@ impl FeedTask {
         for subject in missing.await.unwrap_or_default() {
             let (target, object) = (&self.source.target, &subject.reference);
             let exists = self.supervisor.feed.exists(target, object).await;
-            self.send(self.detector.vanished(subject, exists, now))
-                .await?;
+            let event = self.detector.vanished(subject, exists, now);
+            self.send(event).await?;
         }
         Some(())
     }

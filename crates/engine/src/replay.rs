@@ -160,7 +160,7 @@ impl<O: ReplayObserver> Replay<O> {
             self.send_to_tracker(feed_index, event);
             let missing = missing.and_then(|mut missing| missing.try_recv().ok());
             for subject in missing.unwrap_or_default() {
-                let detector = &self.feeds[feed_index].detector;
+                let detector = &mut self.feeds[feed_index].detector;
                 let event = detector.vanished(subject, exists, self.now);
                 self.send_to_tracker(feed_index, event);
             }

@@ -40,7 +40,7 @@ pub struct Detector {
     ///
     /// - The previous evaluation of the object had findings.
     /// - The evaluation has an outcome.
-    /// - The labels of the object have changed, and a rule set does not select the object.
+    /// - The labels of the object have changed, and other rule sets select the object than before.
     ///
     /// Without this restriction, many objects without operations would cause messages. For example, a
     /// rule can yield an `outcome` in each evaluation of a finished object.
@@ -214,17 +214,7 @@ impl Detector {
             return None;
         };
         let identity = subject.identity(&self.book.target);
-        if self.book.selector().is_none() {
-            self.detected.remove(&identity);
-        } else if let Some(undetected) = self.detected.get_mut(&identity) {
-            // With a label selector, `DELETED` can mean that the labels no longer match. If they
-            // match again within the debounce period, the next evaluation can end an operation. So
-            // the object stays in the map.
-            undetected.get_or_insert(Undetected {
-                since: now.steady,
-                unselected: Vec::new(),
-            });
-        }
+        self.detected.remove(&identity);
         self.stored.remove(&identity);
         self.unknown.remove(&identity);
         let (missing, receiver) = self.missing_subjects();
@@ -239,17 +229,23 @@ impl Detector {
 
     /// Returns the message for a missing subject. If `exists` is true, the labels of the object no
     /// longer match the label selector. Otherwise the object was deleted.
-    pub fn vanished(&self, subject: Subject, exists: bool, now: ClockReading) -> FeedEvent {
-        let read = now.steady;
-        if exists {
-            let evaluation = Box::new(evaluate::unselected(&self.book, subject));
-            FeedEvent::Evaluated { evaluation, read }
-        } else {
-            FeedEvent::Deleted {
+    pub fn vanished(&mut self, subject: Subject, exists: bool, now: ClockReading) -> FeedEvent {
+        if !exists {
+            return FeedEvent::Deleted {
                 subject,
-                read,
+                read: now.steady,
                 missing: None,
-            }
+            };
+        }
+        // If the labels match again within the debounce period, the tracker must receive the next
+        // evaluation. So the object must be in the map.
+        let identity = subject.identity(&self.book.target);
+        self.detected.insert(identity, None);
+        let evaluation = evaluate::unselected(&self.book, subject);
+        let recorded = self.record_evaluation(evaluation, now);
+        FeedEvent::Evaluated {
+            evaluation: Box::new(recorded.evaluation),
+            read: recorded.read,
         }
     }
 
@@ -341,8 +337,7 @@ impl Detector {
             None => false,
             Some(None) => true,
             Some(Some(before)) => {
-                let has_left = !unselected.is_empty() && unselected != before.unselected;
-                has_left || !evaluation.outcomes.is_empty()
+                unselected != before.unselected || !evaluation.outcomes.is_empty()
             }
         };
         if has_findings {

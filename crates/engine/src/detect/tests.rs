@@ -312,6 +312,8 @@ fn an_object_that_no_rule_set_selects_is_reported_while_its_operation_settles() 
         (&selected(false), false),
         (&unselected, true),
         (&unselected, false),
+        (&selected(false), true),
+        (&selected(false), false),
     ];
     for (index, (object, expected)) in steps.into_iter().enumerate() {
         let is_reported = apply_yields_message(&mut detector, object, now());
@@ -344,6 +346,11 @@ fn a_feed_with_a_label_selector_asks_which_deleted_objects_have_operations() {
         panic!("{left:?}");
     };
     assert_eq!(evaluation.unselected.len(), 1);
+    // The labels match again. If the tracker did not receive this evaluation, the operation would
+    // end with the reason `SelectorLeft`.
+    let mut stopped = object.clone();
+    stopped["works"] = false.into();
+    assert!(apply_yields_message(&mut selecting, &stopped, now()));
     let deleted = selecting.vanished(subject, false, now());
     let is_final = matches!(deleted, FeedEvent::Deleted { missing: None, .. });
     assert!(is_final, "{deleted:?}");
