@@ -116,7 +116,7 @@ impl StoredObjects {
 
     /// Handles the evaluation of an object. If its result depends on the time, stores the fields
     /// that `fields` returns. The stored object uses the share of one component: the first one that
-    /// needs the object and has room for it.
+    /// needs the object, and has room for it or has stored it before.
     pub fn evaluated(
         &mut self,
         identity: impl Fn() -> Text,
@@ -128,7 +128,10 @@ impl StoredObjects {
             return;
         }
         let identity = identity();
-        self.remove(&identity);
+        let before = self.objects.remove(&identity);
+        if let Some(before) = &before {
+            self.release(before);
+        }
         let Some(first) = needed_by.first() else {
             return;
         };
@@ -137,7 +140,13 @@ impl StoredObjects {
             component: first.component.clone(),
         };
         let bytes = object.bytes();
-        let may_store = |it: &&Arc<RuleSet>| self.may_store(&it.component, bytes);
+        // An object that does not grow keeps its place. Since it was stored, other components may
+        // have used up the room in which its component could store further objects.
+        let keeps = |it: &RuleSet| {
+            let mut before = before.iter();
+            before.any(|before| before.component == it.component && bytes <= before.bytes())
+        };
+        let may_store = |it: &&Arc<RuleSet>| keeps(it) || self.may_store(&it.component, bytes);
         let is_small = object.fields.len() <= MAX_FIELDS;
         if let Some(rule_set) = needed_by.iter().find(may_store).filter(|_| is_small) {
             object.component.clone_from(&rule_set.component);

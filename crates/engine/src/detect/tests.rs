@@ -149,6 +149,25 @@ fn a_rule_set_that_reads_now_on_too_many_objects_is_throttled_until_there_is_roo
 }
 
 #[test]
+fn a_stored_object_that_does_not_grow_stays_stored_when_other_components_use_their_shares() {
+    let mut detector = detector_for_teams(&["a", "b"], &Arc::default());
+    add_things(&mut detector, "a", SHARE, 10);
+    add_things(&mut detector, "b", SHARE / 2, 10);
+    add_things(&mut detector, "a", 1, 0);
+    for _ in 0..2 {
+        assert_eq!(reevaluate_stored_objects(&mut detector), SHARE + SHARE / 2);
+    }
+    assert!(!is_throttled(&detector, 0) && !is_throttled(&detector, 1));
+    // A larger object needs room as a new object does.
+    add_things(&mut detector, "a", 1, 20);
+    assert_eq!(
+        reevaluate_stored_objects(&mut detector),
+        SHARE + SHARE / 2 - 1
+    );
+    assert!(is_throttled(&detector, 0));
+}
+
+#[test]
 fn the_stored_objects_of_all_feeds_have_one_bound() {
     const LENGTH: usize = 15 << 10;
     let bytes = Arc::default();
