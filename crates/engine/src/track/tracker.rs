@@ -158,6 +158,9 @@ impl Tracker {
     /// Returns the time at which the caller must call [`Tracker::expire`]. At this time, a timer
     /// expires, or the retention of a completed operation ends. None if there is no timer and no
     /// retained operation.
+    ///
+    /// Records have no deadline. A record expires after a year, and the next call of
+    /// [`Tracker::expire`] deletes it. `ifo-apiserver` calls this method at least once a second.
     pub fn next_deadline(&self) -> Option<Instant> {
         let timer = self.shared.timers.first().map(|(at, _)| *at);
         let retained = self.shared.retained.next_deadline();
