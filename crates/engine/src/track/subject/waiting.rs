@@ -47,14 +47,14 @@ impl TrackedSubject {
         let rule = rule.map(|(_, rule)| rule);
         let delayed = rule.filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
-            yielded: Yielded::first(values, rule, step.observed),
+            yielded: Yielded::first(values, rule, step),
             // `appearAfter` usually counts from this evaluation. If the object comes from the first
             // list of the watch, `appearAfter` counts from the last change of the object. But if
             // the rule reads `now`, `appearAfter` always counts from this evaluation, because the
             // detection can be newer than the last change.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
-                step.observed.since(reads_now) + rule.appear_after
+                step.yielded_since(reads_now) + rule.appear_after
             }),
             detections,
             start,
@@ -142,11 +142,11 @@ impl TrackedSubject {
         let id = (self.identity.clone(), what.clone());
         let operation = Operation::start(
             &self.identity,
-            &step.shared.settings.cluster_namespace,
+            &self.subject,
             (waiting.detections, waiting.yielded),
             what.clone(),
             step.shared.last_runs.next_start(&id, start),
-            step.change(&self.subject),
+            step,
         );
         if let Some(operation) = operation {
             step.shared.start(&operation);
