@@ -24,7 +24,21 @@ pub(super) fn started(
     (rule_set, values): (&Text, &RuleValues),
     start: OperationStart,
 ) -> InFlightOperation {
-    let queued = values.queued.filter(|it| *it <= start.at);
+    // The patterns here and in `show` name all fields, so that the compiler reports an error when a
+    // field is added. A value that clients see only once is written here, others in `show`.
+    let RuleValues {
+        initiator,
+        queued,
+        only_continues: _,
+        state: _,
+        started: _,
+        instance: _,
+        expected: _,
+        stalled_after: _,
+        size: _,
+        shown: _,
+    } = values;
+    let queued = queued.filter(|it| *it <= start.at);
     InFlightOperation {
         api_version: api_version(),
         kind: shared_text(KIND),
@@ -41,7 +55,7 @@ pub(super) fn started(
             rule_set: rule_set.clone(),
             component: what.component.clone(),
             item: what.item.clone(),
-            initiator: values.initiator.clone(),
+            initiator: initiator.clone(),
             ..Spec::default()
         },
         status: Status {
@@ -90,13 +104,23 @@ impl Operation {
         let detected = self.detected(input.is_watch_interrupted);
         self.show_subject(subject, state);
         let values = &self.values;
+        // `show_subject` writes the labels, and `shown_reason` reads the reason.
+        let ShownValues {
+            labels: _,
+            reason: _,
+            message,
+            progress,
+            work,
+            cancel,
+            nodes,
+        } = &values.shown;
         let InFlightOperation {
             metadata,
             spec,
             status,
             ..
         } = Arc::make_mut(&mut self.object);
-        spec.work.clone_from(&values.shown.work);
+        spec.work.clone_from(work);
         if detected.0 == "True" || detected.0 == "False" && status.status_of("Detected") != "False"
         {
             status.last_detected = at;
@@ -112,10 +136,10 @@ impl Operation {
         }
         status.phase = Phase::Active;
         status.reason = shown_reason(&values.shown, &spec.operation);
-        status.message = values.shown.message.clone();
-        status.progress = values.shown.progress;
-        status.nodes = values.shown.nodes.clone();
-        status.cancel.clone_from(&values.shown.cancel);
+        status.message = message.clone();
+        status.progress = *progress;
+        status.nodes = nodes.clone();
+        status.cancel.clone_from(cancel);
         status.instance = status.instance.take().or_else(|| values.instance.clone());
         status.expected = input.shown_expectation();
         status.estimated_completion = estimate.map(whole_second);
@@ -293,8 +317,7 @@ fn shown_reason(values: &ShownValues, operation: &Text) -> Text {
     }
 }
 
-/// Returns the values of the rule that `object` contains. The object does not contain all values of
-/// a rule. The missing ones get their defaults.
+/// Returns the values of the rule that `object` contains. All other values are missing.
 pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
     let (spec, status) = (&object.spec, &object.status);
     let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));
@@ -315,7 +338,13 @@ pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
             cancel: status.cancel.clone(),
             nodes: status.nodes.clone(),
         },
-        ..RuleValues::default()
+        // The object does not contain these values.
+        only_continues: false,
+        started: None,
+        queued: None,
+        expected: None,
+        stalled_after: None,
+        size: None,
     }
 }
 
