@@ -37,9 +37,16 @@ pub enum EvaluationError {
     /// The list of `forEach` has too many elements.
     #[error("expected at most 1000 elements, found more")]
     TooManyElements,
-    /// The `instance`, `work` or `initiator` is too long. Contains its length in bytes.
-    #[error("expected a string of at most 253 bytes, found {0} bytes")]
-    IdentityLength(usize),
+    /// The text of another field, such as `instance`, is too long.
+    #[error("expected a string of at most {limit} {unit}, found {length} {unit}")]
+    TextLength {
+        /// The maximum length.
+        limit: usize,
+        /// The length of the text.
+        length: usize,
+        /// The unit of both lengths, such as `bytes`.
+        unit: &'static str,
+    },
     /// A word of `cancel` is not printable. Contains the index of the word.
     #[error("expected printable ASCII characters, found others in word {0} of the command")]
     CommandWord(usize),

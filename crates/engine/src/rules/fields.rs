@@ -76,6 +76,22 @@ pub(super) fn timing_hash(rule: &Rule, spec: &OperationRuleSetSpec) -> Text {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn the_documentation_lists_the_fields_that_do_not_affect_durations() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/rules.md");
+        let page = std::fs::read_to_string(page).expect("the page can be read");
+        let (_, list) = page
+            .split_once("These fields are exceptions: ")
+            .expect("the page has the list");
+        let list = list.split(" |").next().unwrap_or_default();
+        let documented: BTreeSet<&str> = list.split(", ").map(|it| it.trim_matches('`')).collect();
+        let without_effect = EXPRESSIONS.iter().filter(|(_, _, has_effect)| !has_effect);
+        let without_effect = without_effect.map(|(field, ..)| *field);
+        let without_effect: BTreeSet<&str> = without_effect.chain(["debounce"]).collect();
+        assert_eq!(documented, without_effect);
+    }
 
     #[test]
     fn only_fields_that_affect_durations_change_the_hash() {

@@ -111,7 +111,11 @@ impl ObjectEvaluator<'_, '_> {
     fn evaluate_identity(&mut self, current: CurrentRule<'_>, field: &str) -> Option<Text> {
         let text = self.evaluate_text(current, field)?;
         if text.len() > MAX_IDENTITY {
-            let error = EvaluationError::IdentityLength(text.len());
+            let error = EvaluationError::TextLength {
+                limit: MAX_IDENTITY,
+                length: text.len(),
+                unit: "bytes",
+            };
             self.record_failure(current, field, error);
             return None;
         }
