@@ -82,24 +82,41 @@ fn values_by_name(evaluation: &Evaluation) -> BTreeMap<String, &RuleValues> {
 }
 
 fn compare(name: &str, values: &RuleValues, expected: &Map<String, Value>) -> Result<(), String> {
-    let shown = &values.shown;
-    let nodes: Vec<&str> = shown.nodes.iter().map(|it| &**it).collect();
-    let found = json!({
-        "state": values.state.name(),
-        "message": (!shown.message.is_empty()).then_some(&*shown.message),
-        "reason": shown.reason.as_deref(),
-        "progress": shown.progress,
-        "started": values.started.map(|time| time.to_string()),
-        "queued": values.queued.map(|time| time.to_string()),
-        "instance": values.instance.as_deref(),
-        "work": shown.work.as_deref(),
-        "initiator": values.initiator.as_deref(),
-        "cancel": shown.cancel.as_deref(),
-        "nodes": nodes,
-        "expectedSeconds": values.expected.map(|it| it.as_secs()),
-        "stalledSeconds": values.stalled_after.map(|it| it.as_secs()),
-        "size": values.size,
-    });
+    // The pattern names all fields, so that the compiler reports an error when a field is added.
+    let RuleValues {
+        only_continues: _,
+        state,
+        started,
+        queued,
+        instance,
+        initiator,
+        expected: overdue_after,
+        stalled_after,
+        size,
+        shown,
+    } = values;
+    let mut found = json!(shown);
+    if shown.message.is_empty() {
+        found["message"].take();
+    }
+    for (field, value) in [
+        ("state", json!(state.name())),
+        ("started", json!(started.map(|time| time.to_string()))),
+        ("queued", json!(queued.map(|time| time.to_string()))),
+        ("instance", json!(instance)),
+        ("initiator", json!(initiator)),
+        (
+            "expectedSeconds",
+            json!(overdue_after.map(|it| it.as_secs())),
+        ),
+        (
+            "stalledSeconds",
+            json!(stalled_after.map(|it| it.as_secs())),
+        ),
+        ("size", json!(size)),
+    ] {
+        found[field] = value;
+    }
     for (field, expected) in expected {
         let value = found
             .get(field)

@@ -7,10 +7,12 @@
 use crate::catalogue::{Fixture, Shipped, book};
 use crate::expectations::judge;
 use crate::expression_mutants::{Mutant, mutants};
+use ifo_api::ruleset::MAX_EXPRESSION;
+use ifo_api::schema;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex};
 
 /// An expression in a rule set that the test changes.
 struct Site {
@@ -24,24 +26,27 @@ struct Site {
     operation: Option<String>,
 }
 
-/// The fields of a rule whose expressions the test changes.
-const FIELDS: [&str; 12] = [
-    "expression",
-    "continueWhile",
-    "state",
-    "outcome",
-    "message",
-    "progress",
-    "work",
-    "initiator",
-    "cancel",
-    "expectedDuration",
-    "stalledAfter",
-    "size",
-];
+/// The fields of a rule whose expressions the test changes: all fields with expressions, except
+/// [`REMOVED_FIELDS`] and [`UNTESTED_FIELDS`].
+static FIELDS: LazyLock<Vec<String>> = LazyLock::new(|| {
+    let schema = schema::rule_set();
+    let rules = &schema["properties"]["spec"]["properties"]["rules"];
+    let fields = rules["items"]["properties"].as_object().into_iter();
+    let has_expression = |schema: &Value| schema["maxLength"] == MAX_EXPRESSION;
+    let fields = fields.flatten().filter(|(_, it)| has_expression(it));
+    let fields = fields.map(|(field, _)| field.clone());
+    let is_left_out = |field: &str| {
+        let mut left_out = REMOVED_FIELDS.into_iter().chain(UNTESTED_FIELDS);
+        left_out.any(|it| it == field)
+    };
+    fields.filter(|it| !is_left_out(it)).collect()
+});
 
-/// Further fields of a rule that the test removes.
+/// The fields of a rule that the test removes, but does not change.
 const REMOVED_FIELDS: [&str; 4] = ["reason", "startedAt", "queuedAt", "instance"];
+
+/// The fields with expressions that the test neither changes nor removes.
+const UNTESTED_FIELDS: [&str; 3] = ["forEach", "itemKey", "outcomeMessage"];
 
 impl Site {
     /// Returns None if the rule set has no expression at this place.
@@ -75,14 +80,14 @@ fn sites(spec: &Value) -> Vec<Site> {
         let mut alone = spec.clone();
         alone["rules"] = json!([rule]);
         let operation = rule["operation"].as_str();
-        let of = |name| {
+        let of = |name: &String| {
             site(
                 &alone,
                 format!("/rules/0/{name}"),
                 operation.map(str::to_owned),
             )
         };
-        sites.extend(FIELDS.map(of));
+        sites.extend(FIELDS.iter().map(of));
     }
     sites.retain(|site| site.source().is_some());
     // The expression of a variable can use only earlier variables. So the loop goes from the last
@@ -147,7 +152,7 @@ fn undetected_removals(shipped: &Shipped) -> Vec<String> {
         without["nodes"].take();
         changed.push(("nodes".to_owned(), without));
     }
-    for name in FIELDS.into_iter().chain(REMOVED_FIELDS) {
+    for name in FIELDS.iter().map(|it| &**it).chain(REMOVED_FIELDS) {
         let rules = spec["rules"].as_array().into_iter().flatten();
         let sources: BTreeSet<&str> = rules.filter_map(|rule| rule[name].as_str()).collect();
         for source in sources.into_iter().filter(|_| name != "expression") {

@@ -4,6 +4,7 @@ use ifo_api::Text;
 use ifo_api::live::State;
 use ifo_api::metadata::Labels;
 use jiff::Timestamp;
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,8 +37,9 @@ pub struct RuleValues {
     pub shown: ShownValues,
 }
 
-/// The values of a rule that clients see as soon as they change.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The values of a rule that clients see as soon as they change. The tests of the shipped rule sets
+/// serialize them, so that a fixture can expect each of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ShownValues {
     /// Labels of the rule set, including the labels that are computed from the object.
     pub labels: Arc<Labels>,
