@@ -11,7 +11,7 @@ use crate::harness::{
 };
 use http::Method;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The custom resource of an operation.
 const CR: Kind = Kind {
@@ -128,11 +128,26 @@ fn within(namespace: &str, mut all: BTreeMap<String, Value>) -> BTreeMap<String,
     all
 }
 
+/// Fields of the status that [`first_difference`] does not compare. The first two are only in custom
+/// resources.
+const NOT_COMPARED: [&str; 9] = [
+    "started",
+    "liveUID",
+    "state",
+    "stateSince",
+    "estimatedCompletion",
+    "lastDetected",
+    "conditions",
+    "subjectGeneration",
+    "startTimeSource",
+];
+
 /// Describes the first difference between the operations (`live`) and the custom resources (`crs`).
 /// Returns None if they are equal.
 ///
-/// The field `state` is not compared. When an operation becomes `Settling`, the server delays the
-/// write, so the custom resource still has the previous state.
+/// Does not compare fields that the server writes only together with others, nor the state. When an
+/// operation becomes `Settling`, the server delays the write, so the custom resource still has the
+/// previous state.
 fn first_difference(
     live: &BTreeMap<String, Value>,
     crs: &BTreeMap<String, Value>,
@@ -144,8 +159,10 @@ fn first_difference(
         };
         let labels = "/metadata/labels";
         let started = ("/metadata/creationTimestamp", "/status/started");
-        let status = ["phase", "reason", "completed", "message", "progress"];
-        let status = status.map(|field| format!("/status/{field}"));
+        let fields = [operation, cr].map(|it| it["status"].as_object());
+        let fields = fields.into_iter().flatten().flat_map(|it| it.keys());
+        let fields = fields.filter(|it| !NOT_COMPARED.contains(&it.as_str()));
+        let status: BTreeSet<String> = fields.map(|it| format!("/status/{it}")).collect();
         let same = status.iter().map(|field| (field.as_str(), field.as_str()));
         for (live, custom) in [(labels, labels), ("/spec", "/spec"), started]
             .into_iter()

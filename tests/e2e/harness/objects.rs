@@ -1,5 +1,7 @@
 //! The kinds of objects that the tests use, and functions that build and read objects.
 
+use ifo_api::live;
+use schemars::{Schema, schema_for};
 use serde_json::{Value, json};
 
 /// A kind of objects, and its resource.
@@ -187,14 +189,22 @@ pub fn path_of_column(name: &str) -> String {
         "Name" => "/metadata/name".to_owned(),
         "Kind" => "/spec/subject/kind".to_owned(),
         "Subject" => "/spec/subject/name".to_owned(),
-        "Operation" => "/spec/operation".to_owned(),
-        "Component" => "/spec/component".to_owned(),
-        "RuleSet" => "/spec/ruleSet".to_owned(),
-        "Initiator" => "/spec/initiator".to_owned(),
         "Age" | "Started" => "/metadata/creationTimestamp".to_owned(),
         "Full Message" => "/status/message".to_owned(),
-        // Any other column has the name of a field of the status.
-        name => format!("/status/{}{}", name[..1].to_lowercase(), &name[1..]),
+        // Any other column has the name of a field.
+        name => {
+            let field = format!("{}{}", name[..1].to_lowercase(), &name[1..]);
+            let has_field = |schema: Schema| {
+                let fields = schema.get("properties").and_then(Value::as_object);
+                fields.is_some_and(|fields| fields.contains_key(&field))
+            };
+            if has_field(schema_for!(live::Spec)) {
+                return format!("/spec/{field}");
+            }
+            let is_in_status = has_field(schema_for!(live::Status));
+            assert!(is_in_status, "add the path of the column {name} here");
+            format!("/status/{field}")
+        }
     }
 }
 
