@@ -33,7 +33,6 @@ mod version;
 mod wait;
 mod work_groups;
 
-use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use cluster::problem::Problem;
 use filters::arguments::{with_command, with_switches};
@@ -47,9 +46,6 @@ const DEFAULT_COMMAND: &str = "list";
 /// The exit code after the reader of standard output has closed the pipe: 128 + SIGPIPE. Rust
 /// programs ignore this signal, so the plugin returns the code itself.
 const PIPE_CLOSED: u8 = 128 + 13;
-
-/// The least similarity of a suggested value, from 0 to 1. clap has the same limit.
-const MIN_SIMILARITY: f64 = 0.7;
 
 /// Shows which operations are in flight in a cluster.
 #[derive(Debug, Parser)]
@@ -167,24 +163,8 @@ pub fn run() -> ExitCode {
 /// Parses a command line.
 fn parse(arguments: Vec<OsString>) -> Result<PluginCli, clap::Error> {
     let definitions = with_switches(definitions());
-    let parsed = definitions.try_get_matches_from(with_command(arguments));
-    PluginCli::from_arg_matches(&parsed.map_err(with_suggestion)?)
-}
-
-/// Suggests the valid value that is most similar to an invalid one. clap does the same, but
-/// distinguishes upper and lower case.
-fn with_suggestion(mut error: clap::Error) -> clap::Error {
-    if let Some(ContextValue::String(typed)) = error.get(ContextKind::InvalidValue)
-        && let Some(ContextValue::Strings(valid)) = error.get(ContextKind::ValidValue)
-    {
-        let similarity = |it: &str| strsim::jaro(&typed.to_lowercase(), &it.to_lowercase());
-        let similar = valid.iter().filter(|it| similarity(it) > MIN_SIMILARITY);
-        if let Some(it) = similar.max_by(|a, b| similarity(a).total_cmp(&similarity(b))) {
-            let it = ContextValue::String(it.clone());
-            error.insert(ContextKind::SuggestedValue, it);
-        }
-    }
-    error
+    let parsed = definitions.try_get_matches_from(with_command(arguments))?;
+    PluginCli::from_arg_matches(&parsed)
 }
 
 fn run_command(command: PluginCommand) -> Result<ExitCode, Problem> {
