@@ -5,9 +5,12 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::discovered_kinds::ChosenKind;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::{FilterValue, Filters};
+use crate::filters::label_selector::Requirement;
+use ifo_api::live::State;
 use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{GROUP, labels};
 use ifo_client::list::list_path;
+use ifo_client::offline_kinds::is_kind_or_plural;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
@@ -75,7 +78,7 @@ impl RuleSets {
     /// 1. Some of `values` select only operations that no rule set can detect.
     /// 2. For some of `values`, no rule set can detect operations that the other flags of `filters`
     ///    also select.
-    /// 3. The label selector has a label that no operation can have.
+    /// 3. No rule set can detect operations with labels that match the label selector.
     ///
     /// Each value needs a rule set: with `-k vm,pod`, a rule set for virtual machines is not
     /// enough.
@@ -96,7 +99,9 @@ impl RuleSets {
         };
         let mut wrong = [undetected(&Filters::default()), undetected(filters)].into_iter();
         let Some(wrong) = wrong.find(|it| !it.is_empty()) else {
-            return self.unknown_label(filters);
+            let is_detected = self.items.iter().any(|it| it.can_detect(filters));
+            let why = "no OperationRuleSet detects operations with such labels: check --selector";
+            return (!is_detected).then(|| format!("{why} {}", filters.selector.text));
         };
         let is_vague = |it: &&FilterValue<'_>| match it {
             FilterValue::Kind(kind) => kind.resources.is_none(),
@@ -112,22 +117,6 @@ impl RuleSets {
             "no OperationRuleSet detects such operations: check {flags}{hint}"
         ))
     }
-
-    /// Returns a message about the first label in the selector that no matching operation can have.
-    /// The user has probably misspelt this label. None if operations can have all labels.
-    fn unknown_label(&self, filters: &Filters) -> Option<String> {
-        let mut unknown = filters.selector.keys().filter(|key| {
-            let own = key.strip_prefix(labels::PREFIX);
-            let is_set_by_server = own.is_some_and(|it| labels::SERVER_SUFFIXES.contains(&it));
-            let mut relevant = self.items.iter().filter(|it| it.can_detect(filters));
-            !is_set_by_server && !relevant.any(|it| it.sets_label(key))
-        });
-        unknown.next().map(|key| {
-            format!(
-                "neither the server nor an OperationRuleSet gives such operations a label {key:?}: check --selector"
-            )
-        })
-    }
 }
 
 impl ListedRuleSet {
@@ -137,7 +126,8 @@ impl ListedRuleSet {
 
     /// Returns true if the rule set can detect operations that match the filters.
     pub(crate) fn can_detect(&self, filters: &Filters) -> bool {
-        filters.all_flags(|it| self.detects(it))
+        let mut labels = filters.selector.requirements.iter();
+        filters.all_flags(|it| self.detects(it)) && labels.all(|it| self.fulfils(it))
     }
 
     /// Returns true if the rule set can detect operations that this value selects.
@@ -155,10 +145,24 @@ impl ListedRuleSet {
         }
     }
 
-    /// Returns true if the rule set gives operations a label with this key.
-    fn sets_label(&self, key: &str) -> bool {
-        let mut computed = self.spec.label_expressions.iter();
-        self.spec.labels.contains_key(key) || computed.any(|it| it.key == key)
+    /// Returns true if operations of the rule set can fulfil a requirement on their labels.
+    fn fulfils(&self, it: &Requirement) -> bool {
+        let spec = &self.spec;
+        let is_allowed = |text: &str| it.allows(|value| *value == labels::to_value(text));
+        match it.key.strip_prefix(labels::PREFIX) {
+            Some("component") => is_allowed(&spec.component),
+            Some("operation") => spec.rules.iter().any(|it| is_allowed(&it.operation)),
+            Some("ruleset") => is_allowed(self.name()),
+            Some("state") => State::ALL.iter().any(|it| is_allowed(it.name())),
+            Some("subject-kind") => it.allows(|it| is_kind_or_plural(&spec.target.resource, it)),
+            Some(suffix) if labels::SERVER_SUFFIXES.contains(&suffix) => true,
+            _ => {
+                let mut computed = spec.label_expressions.iter();
+                let fixed = spec.labels.get(&it.key);
+                fixed.map_or(it.is_negated, |text| is_allowed(text))
+                    || computed.any(|label| label.key == it.key)
+            }
+        }
     }
 
     /// Returns true if the status is about the current generation of the rule set.

@@ -12,17 +12,26 @@ use std::str::FromStr;
 pub(crate) struct LabelSelector {
     /// The selector as the user typed it.
     pub(crate) text: String,
-    requirements: Vec<Requirement>,
+    pub(crate) requirements: Vec<Requirement>,
 }
 
 /// A requirement on one label.
 #[derive(Clone, Debug)]
-struct Requirement {
-    key: String,
+pub(crate) struct Requirement {
+    pub(crate) key: String,
     /// The label matches if its value is one of these. If None, any value matches.
     values: Option<BTreeSet<String>>,
     /// True for `!a`, `!=` and `notin`: the label must not exist, or must not match.
-    is_negated: bool,
+    pub(crate) is_negated: bool,
+}
+
+impl Requirement {
+    /// Returns true if a label fulfils the requirement. `is_value` returns true for the value of the
+    /// label.
+    pub(crate) fn allows(&self, is_value: impl Fn(&String) -> bool) -> bool {
+        let values = self.values.as_ref();
+        values.is_none_or(|all| all.iter().any(is_value)) != self.is_negated
+    }
 }
 
 impl FromStr for LabelSelector {
@@ -48,14 +57,8 @@ impl LabelSelector {
     pub(crate) fn matches(&self, labels: &Labels) -> bool {
         self.requirements.iter().all(|it| {
             let value = labels.get(it.key.as_str());
-            let is_allowed = |value: &str| it.values.as_ref().is_none_or(|all| all.contains(value));
-            value.is_some_and(|it| is_allowed(it)) != it.is_negated
+            value.map_or(it.is_negated, |value| it.allows(|text| **text == **value))
         })
-    }
-
-    /// Returns the keys of the labels.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &str> {
-        self.requirements.iter().map(|it| it.key.as_str())
     }
 }
 
