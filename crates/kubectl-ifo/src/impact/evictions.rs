@@ -23,8 +23,9 @@ const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 const MACHINE: &str = "VirtualMachineInstance";
 
 /// Label of the target Pod of a migration. The Pod keeps the label after the migration. The value
-/// is the UID of the migration. The field `status.instance` of the operation on the virtual machine
-/// contains the same UID.
+/// is the UID of the migration. While the migration is in flight, its operation has this UID in
+/// `spec.subject.uid`. During the transfer, the operation on the virtual machine has the UID in
+/// `status.instance`.
 const MIGRATION_LABEL: &str = "kubevirt.io/migrationJobUID";
 
 /// Part of the message with which KubeVirt refuses an eviction because KubeVirt moves the virtual
@@ -57,7 +58,7 @@ pub(super) enum DrainEffect {
     ShutDown,
     /// The virtual machine in the Pod moves to another node.
     Migrated,
-    /// The Pod is the target of a running migration, and the migration fails.
+    /// The Pod is the target of a migration in flight, and the migration fails.
     MigrationFails,
     /// The Pod stays, and the drain does not finish.
     Stays,
@@ -93,7 +94,7 @@ impl AffectedPod {
 
 /// Reads the Pods of `node` in `namespace`, or in all namespaces if `namespace` is None, and
 /// requests their evictions. Returns the Pods that a drain evicts or tries to evict. `operations`
-/// are the operations on the node.
+/// are the operations in flight on all nodes.
 pub(super) async fn affected_pods(
     server: &ApiClient,
     node: &str,
@@ -147,8 +148,9 @@ fn effect(pod: &Pod, operations: &[InFlightOperation]) -> DrainEffect {
     }
     let labels = pod.metadata.labels.as_ref();
     let migration = labels.and_then(|it| it.get(MIGRATION_LABEL));
-    let mut instances = operations.iter().map(|it| &it.status.instance);
-    if migration.is_some_and(|uid| instances.any(|it| it.as_deref() == Some(uid))) {
+    let operations = operations.iter();
+    let mut uids = operations.flat_map(|it| [&it.spec.subject.uid, &it.status.instance]);
+    if migration.is_some_and(|uid| uids.any(|it| it.as_deref() == Some(uid))) {
         DrainEffect::MigrationFails
     } else {
         DrainEffect::ShutDown

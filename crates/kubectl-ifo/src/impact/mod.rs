@@ -75,13 +75,15 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
         return Err(needs_cluster("impact"));
     }
     let server = args.connect.open().await?;
+    let all = Filters::default().with_namespace(namespace);
     let filters = Filters {
         node: vec![args.node.clone()],
-        ..Filters::default().with_namespace(namespace)
+        ..all.clone()
     };
     // The parts of the answer that are missing, with their reasons: `Pods: REASON`.
     let mut missing: Vec<String> = Vec::new();
-    let listed = match OperationSource::open(server.clone(), filters.clone()).await {
+    // A migration to the node may not name the node yet, so the operations on all nodes are listed.
+    let listed = match OperationSource::open(server.clone(), all).await {
         Ok((source, listed)) => {
             let reason = check_operations(&filters, &source, &listed).await?;
             missing.extend(reason.map(|it| format!("operations: {it}")));
@@ -103,7 +105,8 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     }
     missing.extend(listed.as_ref().err().map(|it| format!("operations: {it}")));
     missing.extend(pods.as_ref().err().map(|it| format!("Pods: {it}")));
-    let (operations, pods) = (listed.unwrap_or_default(), pods.unwrap_or_default());
+    let (mut operations, pods) = (listed.unwrap_or_default(), pods.unwrap_or_default());
+    operations.retain(|it| filters.matches(it));
     let mut failed = pods.iter().filter(|it| it.effect == DrainEffect::Unknown);
     let first_failed = failed.next().map(|it| format!("evictions: {}", it.message));
     missing.extend(first_failed);
@@ -141,7 +144,7 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
 }
 
 /// Returns the reasons why a drain is not safe: operations that do not progress, evictions that are
-/// refused, and running migrations that would fail.
+/// refused, and migrations that would fail.
 fn reasons(node: &str, operations: &[InFlightOperation], pods: &[AffectedPod]) -> Vec<String> {
     let against = operations.iter();
     let against = against.filter(|it| counts_against_a_drain(it, node));
@@ -181,10 +184,8 @@ fn text(rows: &[Row], pods: &[AffectedPod], style: &TextStyle) -> TerminalText {
     }
     if !pods.is_empty() {
         text = text + "\n" + style.paint.heading("A drain affects:") + "\n";
-        let pods = pods.iter();
-        let pods: Vec<_> = pods
-            .map(|it| [it.namespace.clone(), it.name.clone(), it.text()])
-            .collect();
+        let cells = |it: &AffectedPod| [it.namespace.clone(), it.name.clone(), it.text()];
+        let pods: Vec<_> = pods.iter().map(cells).collect();
         let width = style.screen.unwrap_or(usize::MAX);
         let pods = table(["NAMESPACE", "POD", "EFFECT"], &pods).split_lines();
         let lines = pods.iter().map(|it| it.cut(width) + "\n");
