@@ -19,9 +19,11 @@ use crate::clock;
 use crate::cluster::connect::{Connect, checked_namespace, needs_cluster};
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
+use crate::operations::operation::InFlightOperation;
 use crate::output::columns::{Table, terminal_width};
 use crate::output::plain_text::one_line;
 use crate::output::print::{TextStyle, print, print_error_line, print_error_text};
+use crate::output::sort::SortBy;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -33,8 +35,8 @@ use wait_state::{WaitEnd, WaitGoal, WaitSettings};
 const NOT_REACHED: u8 = 1;
 /// Exit code if it is unknown whether the goal is reached.
 const UNKNOWN: u8 = 3;
-/// Largest number of operations in the table that is printed if the goal was not reached. Further
-/// operations are left out.
+/// Largest number of operations in the table that is printed if the goal was not reached. A line
+/// below the table counts the others.
 const MAX_NAMED: usize = 10;
 
 /// The flags of `wait`.
@@ -72,7 +74,7 @@ Examples:
   kubectl ifo wait --for=completed -n shop -o Migrating
 
   # Wait until a migration has succeeded; if it fails, end at once
-  kubectl ifo wait --for=succeeded -n shop -o Migrating")]
+  kubectl ifo wait --for=succeeded -n shop -o LiveMigrating")]
 pub(super) struct WaitArgs {
     #[command(flatten)]
     settings: WaitSettings,
@@ -149,14 +151,55 @@ pub(super) async fn run(args: &WaitArgs) -> Result<ExitCode, Problem> {
     if exit_code == UNKNOWN || !args.quiet {
         print_error_line(&message);
     }
-    let named = waiting.state.active().take(MAX_NAMED);
-    let named: Vec<Row> = named.map(Row::from).collect();
-    if exit_code == NOT_REACHED && !args.quiet && !named.is_empty() {
+    let mut active: Vec<&InFlightOperation> = waiting.state.active().collect();
+    if exit_code == NOT_REACHED && !args.quiet && !active.is_empty() {
+        SortBy::NEED.sort(&mut active);
+        let named = active.iter().take(MAX_NAMED);
+        let named: Vec<Row> = named.map(|it| Row::from(*it)).collect();
         let style = TextStyle {
             screen: terminal_width(),
             ..TextStyle::default()
         };
         print_error_text(Table::text(&named, clock::now(), &style));
+        if active.len() > MAX_NAMED {
+            print_error_line(&format!("… and {} more", active.len() - MAX_NAMED));
+        }
     }
     Ok(ExitCode::from(exit_code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn the_example_of_succeeded_has_an_operation_with_an_outcome() {
+        let wait = <WaitArgs as clap::Args>::augment_args(clap::Command::new("wait"));
+        let help = wait
+            .get_after_help()
+            .expect("there are examples")
+            .to_string();
+        let (_, operation) = help
+            .split_once("--for=succeeded -n shop -o ")
+            .expect("there is an example");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../rules/kubevirt");
+        let mut rules: Vec<Value> = Vec::new();
+        for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+            let path = entry.expect("the folder is readable").path();
+            let text = std::fs::read_to_string(path).expect("the file is readable");
+            for document in text.split("\n---\n") {
+                let document = serde_saphyr::from_str(document);
+                let document: Value = document.expect("the document is YAML");
+                let own = document["spec"]["rules"].as_array();
+                rules.extend(own.cloned().unwrap_or_default());
+            }
+        }
+        rules.retain(|it| it["operation"] == operation.trim());
+        assert!(!rules.is_empty(), "{operation}");
+        assert!(
+            rules.iter().all(|it| it["outcome"].is_string()),
+            "{rules:?}"
+        );
+    }
 }
