@@ -101,7 +101,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     operations.retain(|it| in_namespace.matches(it));
     let ends = operations.iter().filter_map(OperationFacts::completed);
     let oldest_end = ends.min();
-    operations.retain(|it| filters.matches(it));
+    let others = operations.extract_if(.., |it| !filters.matches(it));
+    let others: Vec<InFlightOperation> = others.collect();
     filter_check::check_and_warn(&filters, &source, &operations).await?;
     // If no rule set is installed, `filter_check` accepts any component and operation. The note
     // then explains why the result is empty.
@@ -118,7 +119,9 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         is_wanted && (args.since.is_none() || it.completed().is_some_and(is_recent))
     };
     if format.is_table() {
-        let mut pieces = ended_pieces(&operations, &in_flight);
+        // The other members of a piece can decide its state.
+        let all = operations.iter().chain(&others).chain(&in_flight);
+        let mut pieces = ended_pieces(all, &filters);
         pieces.retain(|it| allows(&it.line));
         // For completed operations, this order begins with the newest end.
         SortBy::NEED.sort(&mut pieces);
@@ -148,14 +151,18 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the pieces of work without a member in flight.
-fn ended_pieces(
-    completed: &[InFlightOperation],
-    in_flight: &[InFlightOperation],
+/// Returns the pieces of work that have ended. At least one member of each piece matches the
+/// filters.
+fn ended_pieces<'a>(
+    operations: impl Iterator<Item = &'a InFlightOperation>,
+    filters: &Filters,
 ) -> Vec<PieceOfWork> {
-    let pieces = work_groups::group_by_work(completed.iter().chain(in_flight)).into_iter();
-    let ended = pieces.filter(|members| !members.iter().any(|it| it.is_active()));
-    ended.map(|members| PieceOfWork::new(&members)).collect()
+    let mut pieces = work_groups::group_by_work(operations);
+    pieces.retain(|members| {
+        let is_selected = members.iter().any(|it| filters.matches(it));
+        is_selected && !members.iter().any(|it| it.is_active())
+    });
+    pieces.iter().map(|it| PieceOfWork::new(it)).collect()
 }
 
 /// Reads the records in the namespaces of `source`, and the custom resources of completed
