@@ -25,10 +25,14 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use ifo_api::completeness::Incomplete;
 use ifo_api::{GROUP, LIVE_GROUP, VERSION, live};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use std::time::Duration;
 
 /// Largest number of concurrent requests, if each request is for one namespace. The plugin sends
 /// further requests when earlier requests have been answered.
 const CONCURRENCY: usize = 16;
+
+/// Time limit for each answer to [`OperationSource::probe`], without `--request-timeout`.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Largest number of namespaces that the note about missing rights names. The note only counts
 /// further namespaces: `a, b, c, d, e and 3 more`.
@@ -160,14 +164,16 @@ impl OperationSource {
     ///
     /// To get this answer, the plugin lists at most one operation. The request contains the labels,
     /// components and operation names of the filters. The server considers only rule sets that can
-    /// detect such operations.
+    /// detect such operations. Each answer has a time limit, because a server can hang.
     pub(crate) async fn probe(&self) -> Result<Option<Incomplete>, Problem> {
         let selector = self.filters.label_selector();
         let query = query(&[("limit", "1"), ("labelSelector", &selector)]);
         let namespaces = self.requested_namespaces().into_iter();
         let uris = namespaces.map(|it| format!("{}?{query}", self.path(it)));
         let uris = futures::stream::iter(uris.collect::<Vec<_>>());
-        let answers = uris.map(|uri| async move { self.server.answer(&uri).await });
+        let mut server = self.server.clone();
+        server.timeout.get_or_insert(PROBE_TIMEOUT);
+        let answers = uris.map(async |uri| server.answer(&uri).await);
         let answers: Vec<_> = answers.buffered(CONCURRENCY).try_collect().await?;
         let mut stated = answers.into_iter().map(|it| self.stated(it.completeness));
         Ok(stated.find_map(shown_reason))
@@ -238,10 +244,8 @@ impl OperationSource {
     async fn list_in(&self, namespace: Option<&str>) -> Result<OperationList, Problem> {
         let path = self.path(namespace);
         let fields = self.live_selector(self.filters.list_selector());
-        let listed = self
-            .server
-            .list(&path, &self.filters.selector.text, &fields);
-        let (listed, completeness) = listed.await?;
+        let labels = &self.filters.selector.text;
+        let (listed, completeness) = self.server.list(&path, labels, &fields).await?;
         let operations = listed.into_iter().map(|AnyOperation(it)| it);
         let shown = operations.filter(|it| self.filters.shows(it)).collect();
         Ok((shown, self.stated(completeness)))

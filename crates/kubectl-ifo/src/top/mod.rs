@@ -88,8 +88,10 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     // A credential plugin can prompt the user. The screen would hide the prompt and warnings. So
     // this command opens the connection before it uses the screen.
     let (source, listed, style) = args.common.open(&mut all, Format::Table).await?;
+    let now = clock::now();
     let mut model = Model {
-        now: clock::now(),
+        now,
+        answered: now,
         about: format!("{}, {}", about(&filters, &source), source.server.address),
         order: output.sort_by.clone().unwrap_or(SortBy::NEED),
         style,

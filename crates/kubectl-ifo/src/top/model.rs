@@ -69,8 +69,11 @@ pub(super) struct Model {
     /// The filters in the flags of the command. The watch delivers operations in all states, so the
     /// model selects the states.
     pub(super) filters: Filters,
-    /// The time since which the watch is interrupted, and the reason. None while the watch works.
+    /// The time of the last answer, and the reason why there are no answers now. None while the
+    /// cluster answers.
     pub(super) lost: Option<(Timestamp, String)>,
+    /// The time of the last answer of the cluster.
+    pub(super) answered: Timestamp,
     /// The reason why operations may be missing, in one line. None if no reason is known.
     pub(super) incomplete: Option<String>,
     pub(super) operations: BTreeMap<OperationKey, InFlightOperation>,
@@ -108,6 +111,9 @@ pub(super) struct Model {
 impl Model {
     /// Processes a change of the operations or of the connection.
     pub(super) fn change(&mut self, change: OperationChange) {
+        if !matches!(change, OperationChange::Lost(_)) {
+            self.answered = self.now;
+        }
         match change {
             OperationChange::Applied(operation) => {
                 let key = operation.key();
@@ -122,8 +128,7 @@ impl Model {
                 self.incomplete = incomplete.as_ref().map(incomplete_line);
             }
             OperationChange::Lost(problem) => {
-                let since = self.lost.take().map_or(self.now, |(since, _)| since);
-                self.lost = Some((since, problem.to_string()));
+                self.lost = Some((self.answered, problem.to_string()));
             }
         }
         self.is_fresh = false;

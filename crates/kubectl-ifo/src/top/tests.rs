@@ -343,6 +343,9 @@ fn the_state_of_the_watch_is_shown() {
     seen.model.incomplete = Some(incomplete.clone());
     seen.shows(&[&incomplete]);
     let lost = || Problem::Unreachable("https://127.0.0.1:6443: connection refused".to_owned());
+    seen.model.change(OperationChange::Incomplete(None));
+    seen.model.now = now() + Duration::from_secs(4);
+    // The interruption begins with the last answer.
     seen.model.change(OperationChange::Lost(lost()));
     seen.model.now = now() + Duration::from_secs(12);
     // A further failure does not change the time at which the interruption began.

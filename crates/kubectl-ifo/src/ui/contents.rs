@@ -38,8 +38,10 @@ pub(super) struct PageContents {
     begin: Value,
     feeds: Vec<Feed>,
     pub(super) source: Arc<OperationSource>,
-    /// The newest known reason why the server does not detect all operations.
-    incomplete: Option<Incomplete>,
+    /// The newest answer to the question why the server does not detect all operations.
+    probed: Result<Option<Incomplete>, Problem>,
+    /// The last time at which the cluster was known to answer.
+    answered: Timestamp,
     pub(super) state: PageState,
     /// Sends the changes to all tabs.
     tabs: broadcast::Sender<Bytes>,
@@ -82,7 +84,8 @@ impl PageContents {
         let mut contents = Self {
             begin,
             feeds,
-            incomplete: source.incomplete(),
+            probed: Ok(source.incomplete()),
+            answered: clock::now(),
             source,
             state: PageState::default(),
             tabs: broadcast::channel(MAX_WAITING_EVENTS).0,
@@ -121,15 +124,20 @@ impl PageContents {
 
     fn update_state(&mut self) {
         let mut state = self.state.clone();
-        let incomplete = self.incomplete.as_ref().map(ToString::to_string);
+        let incomplete = self.probed.iter().flatten().map(ToString::to_string).next();
+        let no_answer = self.probed.as_ref().err().map(ToString::to_string);
         let problems = self.feeds.iter().filter_map(|it| it.problem.as_ref());
         let (outages, refusals): (Vec<_>, Vec<_>) = problems.partition(|it| it.is_outage);
         let notes = self.source.note.iter().chain(&incomplete);
         let warnings = notes.chain(refusals.into_iter().map(|it| &it.why));
         state.warnings = warnings.cloned().collect();
         state.warnings.dedup();
-        state.set_gap("connection", outages.first().map(|it| &it.why));
-        state.set_gap("detection", incomplete.as_ref());
+        let outage = outages.first().map(|it| &it.why).or(no_answer.as_ref());
+        if outage.is_none() {
+            self.answered = clock::now();
+        }
+        state.set_gap("connection", outage, self.answered);
+        state.set_gap("detection", incomplete.as_ref(), clock::now());
         if state != self.state {
             self.send("state", &json!(state).to_string());
             self.state = state;
@@ -150,15 +158,16 @@ impl PageContents {
 }
 
 impl PageState {
-    /// Begins, continues or ends the gap of a kind. `reason` is None if there is no gap.
-    fn set_gap(&mut self, kind: &'static str, reason: Option<&String>) {
+    /// Begins, continues or ends the gap of a kind. `reason` is None if there is no gap. `from` is
+    /// the begin of a new gap.
+    fn set_gap(&mut self, kind: &'static str, reason: Option<&String>, from: Timestamp) {
         let mut open = self.gaps.iter_mut().filter(|it| it.to.is_none());
         match (open.find(|it| it.kind == kind), reason) {
             (Some(gap), Some(reason)) => gap.message.clone_from(reason),
             (Some(gap), None) => gap.to = Some(clock::now()),
             (None, Some(reason)) => self.gaps.push(Gap {
                 kind,
-                from: clock::now(),
+                from,
                 to: None,
                 message: reason.clone(),
             }),
@@ -176,9 +185,9 @@ pub(super) async fn follow(contents: &Mutex<PageContents>, changes: FeedChanges)
     let objects = changes.for_each(async |(number, change)| {
         lock(contents).apply(number, change);
     });
-    let probes = source.probes().for_each(async |incomplete| {
+    let probes = source.probes().for_each(async |answer| {
         let mut contents = lock(contents);
-        contents.incomplete = incomplete;
+        contents.probed = answer;
         contents.update_state();
     });
     tokio::join!(objects, probes);
@@ -239,5 +248,27 @@ mod tests {
         assert_eq!(next().await, "event: all");
         lock(&contents).send("change", "{}");
         assert_eq!(next().await, "event: change");
+    }
+
+    #[tokio::test]
+    async fn a_failed_probe_is_a_gap_since_the_last_answer() {
+        let empty = json!({"metadata": {"resourceVersion": "7"}, "items": []});
+        let (source, feeds) = cluster(move |_| Some(empty.clone()));
+        let read = PageContents::read(source, feeds, json!({})).await;
+        let (mut contents, _) = read.expect("the cluster answers");
+        contents.feeds.clear();
+        contents.update_state();
+        let last_answer = Timestamp::from_second(1).expect("the time is in range");
+        contents.answered = last_answer;
+        contents.probed = Err(Problem::TimedOut(COMMENT_INTERVAL));
+        contents.update_state();
+        let gap = contents.state.gaps.last().expect("there is a gap").clone();
+        assert_eq!(
+            (gap.kind, gap.from, gap.to),
+            ("connection", last_answer, None)
+        );
+        contents.probed = Ok(None);
+        contents.update_state();
+        assert!(contents.state.gaps.iter().all(|it| it.to.is_some()));
     }
 }

@@ -18,8 +18,8 @@ use kube::runtime::watcher::Config;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. If a rule set
-/// stops working, new operations can be missing, but the watch does not report this.
+/// Interval at which the plugin asks `ifo-apiserver` whether its list is complete. A watch reports
+/// neither that a rule set has stopped working, nor that the server hangs.
 const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A change of an operation or of the watches.
@@ -30,11 +30,11 @@ pub(crate) enum OperationChange {
     /// An operation was deleted. This is its last known state. If it is active, its outcome is
     /// unknown. If it is completed, the completion was an earlier change.
     Deleted(Box<InFlightOperation>),
-    /// All watches work. For each watch, the follower has returned the changes from its newest
-    /// list.
+    /// All watches work, and the server answers. For each watch, the follower has returned the
+    /// changes from its newest list.
     Synced,
-    /// A watch failed, and the follower retries the watch. When all watches work again, the
-    /// follower returns [`Self::Synced`].
+    /// A watch or a probe failed. The follower tries again, and returns [`Self::Synced`] when
+    /// everything works again.
     Lost(Problem),
     /// The reason why operations may be missing. None if no reason is known.
     Incomplete(Option<Incomplete>),
@@ -46,13 +46,14 @@ pub(crate) struct OperationFollower<'a> {
     watches: SelectAll<BoxStream<'static, (usize, ObjectChange)>>,
     /// The namespace of each watch. None stands for all namespaces.
     namespaces: Vec<Option<String>>,
-    /// The numbers of the watches that do not work, or that have not listed yet.
+    /// The numbers of the watches that do not work, or that have not listed yet. The number after
+    /// the last watch stands for the probes.
     lost: BTreeSet<usize>,
     /// The numbers of the watches that have listed.
     listed: BTreeSet<usize>,
     /// The operations in their last known state.
     pub(crate) known: BTreeMap<OperationKey, InFlightOperation>,
-    probes: BoxStream<'a, Option<Incomplete>>,
+    probes: BoxStream<'a, Result<Option<Incomplete>, Problem>>,
     pending: VecDeque<OperationChange>,
 }
 
@@ -92,14 +93,15 @@ impl OperationSource {
         })
     }
 
-    /// Asks the server at each [`PROBE_INTERVAL`] why its list may be incomplete. If the server
-    /// does not answer, the stream yields no item, because the watches report the failure.
-    pub(crate) fn probes(&self) -> impl Stream<Item = Option<Incomplete>> {
-        let answers = stream::repeat(()).then(|()| async {
+    /// Asks the server at each [`PROBE_INTERVAL`] why its list may be incomplete. Files do not
+    /// change, so there are no probes of files.
+    pub(crate) fn probes(&self) -> impl Stream<Item = Result<Option<Incomplete>, Problem>> {
+        let is_cluster = self.server.from_files.is_none();
+        let probes = stream::repeat(()).take(if is_cluster { usize::MAX } else { 0 });
+        probes.then(async |()| {
             tokio::time::sleep(PROBE_INTERVAL).await;
             self.probe().await
-        });
-        answers.filter_map(async |answer| answer.ok())
+        })
     }
 }
 
@@ -119,10 +121,23 @@ impl OperationFollower<'_> {
             }
             tokio::select! {
                 Some((number, change)) = self.watches.next() => self.take(number, change),
-                Some(incomplete) = self.probes.next() => {
-                    self.pending.push_back(OperationChange::Incomplete(incomplete));
+                Some(answer) = self.probes.next() => self.take_probe(answer),
+            }
+        }
+    }
+
+    /// Processes the answer to a probe.
+    fn take_probe(&mut self, answer: Result<Option<Incomplete>, Problem>) {
+        let number = self.namespaces.len();
+        match answer {
+            Ok(incomplete) => {
+                self.pending
+                    .push_back(OperationChange::Incomplete(incomplete));
+                if self.lost.remove(&number) && self.lost.is_empty() {
+                    self.pending.push_back(OperationChange::Synced);
                 }
             }
+            Err(problem) => self.take(number, ObjectChange::Lost(problem)),
         }
     }
 

@@ -2,13 +2,18 @@
 //! interruptions of a watch.
 
 use super::{OperationChange, OperationFollower};
+use crate::cluster::api_client::ApiClient;
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
 use crate::operations::operation::OperationFacts as _;
 use crate::operations::operation_source::{AnyOperation, ObjectChange, OperationSource};
 use crate::test_fixtures::client;
 use kube::api::DynamicObject;
+use kube::client::Body;
 use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::time::Duration;
+use tokio::time::Instant;
 
 fn active(name: &str, version: &str) -> Value {
     json!({
@@ -98,6 +103,39 @@ async fn only_changes_since_the_list_of_the_caller_are_returned() {
         matches!(changes.as_slice(), [OperationChange::Synced]),
         "{changes:?}"
     );
+}
+
+/// Returns the next change as text, and the seconds since `start`.
+async fn next(follower: &mut OperationFollower<'_>, start: Instant) -> (String, u64) {
+    let change = follower.next().await.expect("the user has all rights");
+    (format!("{change:?}"), start.elapsed().as_secs())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_is_lost_until_it_answers() {
+    let start = Instant::now();
+    let service = tower::service_fn(move |request: http::Request<Body>| async move {
+        let query = request.uri().query().unwrap_or_default().to_owned();
+        if query.contains("watch=true") {
+            std::future::pending::<()>().await;
+        } else if query.contains("limit=1&") || query.ends_with("limit=1") {
+            // The server hangs for 35 seconds. The first two probes come in this time.
+            tokio::time::sleep_until(start + Duration::from_secs(35)).await;
+        }
+        let list = json!({"metadata": {"resourceVersion": "7"}, "items": []}).to_string();
+        Ok::<_, Infallible>(http::Response::new(Body::from(list.into_bytes())))
+    });
+    let server = ApiClient::new(kube::Client::new(service, "default"), "https://192.0.2.1");
+    let source = OperationSource::new(server, Filters::default());
+    let mut follower = source
+        .follow(Vec::new())
+        .expect("one namespace can be watched");
+    assert_eq!(next(&mut follower, start).await, ("Synced".to_owned(), 0));
+    let lost = format!("Lost(TimedOut({:?}))", Duration::from_secs(10));
+    assert_eq!(next(&mut follower, start).await, (lost, 20));
+    let (found, at) = next(&mut follower, start).await;
+    assert!(found.starts_with("Incomplete") && at == 35, "{at} {found}");
+    assert_eq!(next(&mut follower, start).await, ("Synced".to_owned(), 35));
 }
 
 #[tokio::test]
