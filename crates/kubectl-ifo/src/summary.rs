@@ -108,11 +108,8 @@ fn data(
     incomplete: Option<&Incomplete>,
 ) -> Value {
     let list = |is_in: fn(&InFlightOperation) -> bool| -> Vec<Value> {
-        let urgent = urgent(operations).into_iter();
-        urgent
-            .filter(|it| is_in(it))
-            .map(encode_operation)
-            .collect()
+        let urgent = urgent(operations).into_iter().filter(|it| is_in(it));
+        urgent.map(encode_operation).collect()
     };
     let active = operations.iter().filter(|it| it.is_active()).count();
     let mut data = json!({
@@ -140,9 +137,8 @@ fn text(
 ) -> TerminalText {
     let active = operations.iter().filter(|it| it.is_active()).count();
     let completed = operations.len() - active;
-    let held = operations
-        .iter()
-        .filter(|it| it.status.state == State::Held);
+    let held = operations.iter();
+    let held = held.filter(|it| it.status.state == State::Held);
     let held = match held.count() {
         0 => String::new(),
         held => format!(" ({held} held)"),
@@ -173,10 +169,9 @@ fn text(
 
 /// Returns the active operation with the earliest start. Held operations do not count.
 fn oldest(operations: &[InFlightOperation]) -> Option<&InFlightOperation> {
-    let active = operations
-        .iter()
-        .filter(|it| it.is_active() && it.status.state != State::Held);
-    active.min_by_key(|it| it.started())
+    let is_work = |it: &&InFlightOperation| it.is_active() && it.status.state != State::Held;
+    let work = operations.iter().filter(is_work);
+    work.min_by_key(|it| it.started())
 }
 
 /// Returns the active operations that are blocked, failing, overdue or stalled, in the order of

@@ -220,10 +220,8 @@ fn uid(subject: &SubjectReference) -> Option<&str> {
 /// 4. The root started first.
 /// 5. The namespace and name of the root are the first in alphabetical order.
 fn sort_members(piece: &mut [&InFlightOperation]) {
-    let subjects: HashSet<&str> = piece
-        .iter()
-        .filter_map(|it| uid(&it.spec.subject))
-        .collect();
+    let subjects = piece.iter().filter_map(|it| uid(&it.spec.subject));
+    let subjects: HashSet<&str> = subjects.collect();
     let owners = piece.iter().flat_map(|it| owner_uids(&it.spec.subject));
     let owners: HashSet<&str> = owners.collect();
     let by_start = |it: &InFlightOperation| (it.started(), it.key());

@@ -191,9 +191,8 @@ impl ApiClient {
         for (name, value) in self.headers.iter().filter(|it| !it.1.is_empty()) {
             request = request.header(*name, value);
         }
-        let request = request
-            .body(Body::empty())
-            .map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
+        let request = request.body(Body::empty());
+        let request = request.map_err(|error| Problem::Usage(format!("{uri}: {error}")))?;
         let answer = self.within(self.exchange(request)).await?;
         answer.map_err(|error| self.problem(&error))
     }

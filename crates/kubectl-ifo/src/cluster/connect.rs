@@ -111,15 +111,9 @@ fn extra(text: &str) -> Result<(String, String), String> {
 /// path of a request.
 pub(crate) fn checked_namespace(text: &str) -> Result<String, String> {
     let is_name = text.len() <= 63 && !text.contains('.') && labels::is_subdomain(text);
-    if is_name {
-        Ok(text.to_owned())
-    } else {
-        Err(
-            "a namespace has 1 to 63 lower-case letters, digits and '-', and neither begins nor \
-             ends with '-'"
-                .to_owned(),
-        )
-    }
+    let why = "a namespace has 1 to 63 lower-case letters, digits and '-', and neither begins nor \
+               ends with '-'";
+    is_name.then(|| text.to_owned()).ok_or(why.to_owned())
 }
 
 /// Checks the name of a namespace. An empty value is accepted and means that the flag is absent, as
@@ -353,9 +347,8 @@ fn open_files(path: &Path) -> Result<ApiClient, Problem> {
 /// returns an error.
 fn read_kubeconfig() -> Result<Kubeconfig, KubeconfigError> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
-    let mut existing = std::env::split_paths(&listed)
-        .filter(|it| it.exists())
-        .peekable();
+    let existing = std::env::split_paths(&listed).filter(|it| it.exists());
+    let mut existing = existing.peekable();
     if existing.peek().is_none() {
         return Kubeconfig::read();
     }

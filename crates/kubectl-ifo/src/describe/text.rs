@@ -149,9 +149,8 @@ pub(super) fn related<'a>(
         let subject = &it.spec.subject;
         let is_same = (&own.kind, &own.namespace, &own.name)
             == (&subject.kind, &subject.namespace, &subject.name);
-        let is_same_work = operation
-            .work_key()
-            .is_some_and(|work| it.work_key() == Some(work));
+        let work = operation.work_key();
+        let is_same_work = work.is_some() && it.work_key() == work;
         let is_related = is_same || is_same_work || owns(subject, own) || owns(own, subject);
         is_related && it.key() != operation.key()
     };

@@ -25,9 +25,8 @@ fn awaits_value(flags: &[Arg], argument: &str) -> bool {
 /// Returns the flags of all commands.
 fn all_flags() -> Vec<Arg> {
     let commands = PluginCli::command();
-    let nested = commands
-        .get_subcommands()
-        .flat_map(Command::get_subcommands);
+    let nested = commands.get_subcommands();
+    let nested = nested.flat_map(Command::get_subcommands);
     let all = commands.get_subcommands().chain(nested);
     all.flat_map(Command::get_arguments).cloned().collect()
 }
@@ -57,10 +56,8 @@ pub(crate) fn with_switches(command: Command) -> Command {
 pub(crate) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let flags = all_flags();
     let mut at = 1;
-    while let Some(argument) = arguments
-        .get(at)
-        .map(|it| it.to_string_lossy().into_owned())
-    {
+    while let Some(argument) = arguments.get(at) {
+        let argument = argument.to_string_lossy().into_owned();
         match argument.as_str() {
             "-h" | "--help" | "-V" | "--version" if at == 1 => return arguments,
             flag if flag.len() > 1 && flag.starts_with('-') => {

@@ -98,15 +98,13 @@ pub(crate) fn create_private(path: &Path) -> io::Result<File> {
 /// Unprintable characters in strings are escaped, with one exception. `serde_saphyr` does not
 /// escape characters that change the direction of text. In YAML, `�` replaces these characters.
 pub(crate) fn encode<T: Serialize>(value: &T, format: Format) -> Result<TerminalText, Problem> {
-    let text = match format {
-        Format::Yaml => serde_saphyr::to_string(value)
-            .map(TerminalText::from)
-            .map_err(|error| error.to_string()),
-        _ => serde_json::to_string_pretty(value)
-            .map(|text| TerminalText::json(&text) + "\n")
-            .map_err(|error| error.to_string()),
-    };
-    text.map_err(Problem::Other)
+    if format == Format::Yaml {
+        let text = serde_saphyr::to_string(value).map(TerminalText::from);
+        return text.map_err(|error| Problem::Other(error.to_string()));
+    }
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| Problem::Other(error.to_string()))?;
+    Ok(TerminalText::json(&text) + "\n")
 }
 
 /// Prints `value` as JSON or YAML.

@@ -55,11 +55,8 @@ impl Schemas {
                 self.declare(&object.json);
             }
         }
-        if has_schema {
-            Ok(())
-        } else {
-            Err("neither a CustomResourceDefinition nor an OpenAPI document".to_owned())
-        }
+        let why = "neither a CustomResourceDefinition nor an OpenAPI document";
+        has_schema.then_some(()).ok_or(why.to_owned())
     }
 
     /// Converts a CRD to the `OpenAPI` documents of its versions. Other objects are ignored.
@@ -67,9 +64,8 @@ impl Schemas {
         if object["kind"] != "CustomResourceDefinition" {
             return;
         }
-        let (spec, text) = (&object["spec"], |it: &Value| {
-            it.as_str().unwrap_or_default().to_owned()
-        });
+        let spec = &object["spec"];
+        let text = |it: &Value| it.as_str().unwrap_or_default().to_owned();
         for version in spec["versions"].as_array().into_iter().flatten() {
             let target = Gvr {
                 group: text(&spec["group"]),
@@ -81,11 +77,8 @@ impl Schemas {
                 schema = json!({"x-kubernetes-preserve-unknown-fields": true});
             }
             // The kube-apiserver adds these fields to the schema, too.
-            for (field, own) in [
-                ("apiVersion", &*TEXT),
-                ("kind", &TEXT),
-                ("metadata", &METADATA),
-            ] {
+            let fields = [("apiVersion", &*TEXT), ("kind", &TEXT)];
+            for (field, own) in fields.into_iter().chain([("metadata", &*METADATA)]) {
                 schema["properties"][field] = own.clone();
             }
             let (group, version, kind) = (&target.group, &target.version, &spec["names"]["kind"]);
@@ -129,9 +122,8 @@ impl Schemas {
 
     /// Returns the schema of the objects of `target`. None if no schema of the resource was read.
     pub(super) fn find(&self, target: &Gvr) -> Option<ResourceSchema<'_>> {
-        self.documents
-            .iter()
-            .find_map(|document| find_in_document(document, target))
+        let mut documents = self.documents.iter();
+        documents.find_map(|it| find_in_document(it, target))
     }
 }
 

@@ -191,9 +191,7 @@ impl<'a> BundleCollection<'a> {
         let answer = self.client.answer(&limited).await?;
         let mut content: Value = serde_json::from_str(&answer.text)
             .map_err(|error| Problem::Other(format!("{uri}: {error}")))?;
-        let next = content
-            .pointer("/metadata/continue")
-            .and_then(Value::as_str);
+        let next = content["metadata"]["continue"].as_str();
         let has_more = next.is_some_and(|token| !token.is_empty());
         // The metadata of a list is removed, because the continue token can contain the name of an
         // object.

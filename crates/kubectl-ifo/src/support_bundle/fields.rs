@@ -33,9 +33,8 @@ fn allowed_fields(path: &str) -> Vec<&'static str> {
     let blocks = FIELDS.split("\n\n").filter_map(|it| it.split_once('\n'));
     let is_in_path = |name: &str| name == ALL_RESOURCES || path.split('/').any(|it| it == name);
     let of_path = blocks.filter(|(names, _)| names.split(' ').any(is_in_path));
-    of_path
-        .flat_map(|(_, paths)| paths.split_whitespace())
-        .collect()
+    let fields = of_path.flat_map(|(_, paths)| paths.split_whitespace());
+    fields.collect()
 }
 
 /// Drops all fields of the objects at `path` that must not leave the cluster.

@@ -64,11 +64,8 @@ impl OwnerLookup {
             if unknown.is_empty() {
                 return;
             }
-            let found: Vec<Option<SubjectReference>> = futures::stream::iter(unknown)
-                .map(|it| self.read(it))
-                .buffered(CONCURRENCY)
-                .collect()
-                .await;
+            let found = futures::stream::iter(unknown).map(|it| self.read(it));
+            let found: Vec<_> = found.buffered(CONCURRENCY).collect().await;
             self.known.extend(found.into_iter().flatten());
         }
     }

@@ -46,12 +46,9 @@ impl TimeScale {
     pub(super) fn at(&self, t: f64) -> ClockReading {
         let passed = Duration::try_from_secs_f64(t - self.first).unwrap_or_default();
         let signed = SignedDuration::try_from(passed).unwrap_or_default();
+        let wall = self.begin.wall.checked_add(signed);
         ClockReading {
-            wall: self
-                .begin
-                .wall
-                .checked_add(signed)
-                .unwrap_or(Timestamp::MAX),
+            wall: wall.unwrap_or(Timestamp::MAX),
             steady: self.begin.steady + passed,
         }
     }
@@ -76,9 +73,8 @@ fn round(seconds: f64) -> f64 {
 fn newest(object: &Value) -> Option<Timestamp> {
     let metadata = &object["metadata"];
     let managed = metadata["managedFields"].as_array().into_iter().flatten();
-    let times = managed
-        .map(|it| &it["time"])
-        .chain([&metadata["creationTimestamp"]]);
+    let times = managed.map(|it| &it["time"]);
+    let times = times.chain([&metadata["creationTimestamp"]]);
     times.filter_map(|it| it.as_str()?.parse().ok()).max()
 }
 
