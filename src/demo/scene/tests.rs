@@ -93,6 +93,28 @@ async fn each_round_restores_the_initial_objects() {
     }
 }
 
+#[test]
+fn the_target_pod_of_a_migration_has_the_label_of_kubevirt() {
+    let mut count = 0;
+    for (name, text) in &embedded(FILES) {
+        let scene = Scene::parse(text);
+        for step in scene.steps() {
+            let migration = &step.object["status"]["migrationState"];
+            let (Value::String(target), Value::String(uid)) =
+                (&migration["targetPod"], &migration["migrationUid"])
+            else {
+                continue;
+            };
+            let mut steps = scene.steps();
+            let pod = steps.find(|it| *it.key().name == **target).unwrap();
+            let label = &pod.object["metadata"]["labels"]["kubevirt.io/migrationJobUID"];
+            assert_eq!(label, uid, "{name}: {target}");
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} changes with a target Pod");
+}
+
 /// Runs the demo for the time `age`, and returns its operations and its records. No evaluation of the
 /// shipped rules may fail. The caller must have paused tokio's clock.
 pub(in crate::demo) async fn run_demo(age: Duration) -> [Vec<(Key, Value)>; 2] {
