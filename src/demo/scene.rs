@@ -15,7 +15,7 @@
 //!
 //! - Objects that are added at 0 s exist before the first round. Before each round, the demo returns
 //!   them to their initial state.
-//! - All other objects exist only during a round.
+//! - All other objects exist only during a round. They have other UIDs in each round.
 
 use super::embedded;
 use super::kinds::Kinds;
@@ -29,6 +29,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
 
 /// The timestamp in the files that means the beginning of a round: 2026-01-01T00:00:00Z.
 const ORIGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
@@ -60,9 +61,11 @@ struct SceneStep {
     object: Value,
 }
 
-/// A scene. Its steps are in chronological order.
+/// One round of a scene. Its steps are in chronological order.
 #[derive(Debug)]
 struct Scene {
+    /// The text from which the steps were parsed.
+    text: String,
     /// The steps at 0 s. They create the objects that exist before the first round, or reset them to
     /// their initial state.
     initial: Vec<SceneStep>,
@@ -91,7 +94,8 @@ pub fn open(own: &str) -> (ObjectStore, impl Future<Output = ()> + Send + 'stati
     }
     let played = store.clone();
     let play = async move {
-        let scenes = scenes.iter().filter(|scene| !scene.later.is_empty());
+        let scenes = scenes.into_iter();
+        let scenes = scenes.filter(|scene| !scene.later.is_empty());
         join_all(scenes.map(|scene| scene.play(&played))).await;
     };
     (store, play)
@@ -103,7 +107,23 @@ impl Scene {
         let steps: Result<Vec<SceneStep>, _> = steps.collect();
         let steps = steps.expect("a test parses the scenes, which are part of the binary");
         let (initial, later) = steps.into_iter().partition(|step| step.at().is_zero());
-        Self { initial, later }
+        Self {
+            text: text.to_owned(),
+            initial,
+            later,
+        }
+    }
+
+    /// Returns the next round. Each object that is added during a round gets a new UID in all places
+    /// of the text. In a cluster, too, a new object with an old name has a new UID. Many keys of
+    /// pieces of work contain a UID, so the work of two rounds stays separate.
+    fn next_round(&self) -> Self {
+        let mut text = self.text.clone();
+        for uid in self.later.iter().filter_map(SceneStep::added_uid) {
+            let next = Uuid::from_u128(uid.as_u128().wrapping_add(1));
+            text = text.replace(&uid.to_string(), &next.to_string());
+        }
+        Self::parse(&text)
     }
 
     fn steps(&self) -> impl Iterator<Item = &SceneStep> {
@@ -125,7 +145,7 @@ impl Scene {
         self.steps().last().map(SceneStep::at).unwrap_or_default()
     }
 
-    async fn play(&self, store: &ObjectStore) {
+    async fn play(mut self, store: &ObjectStore) {
         loop {
             let time = self.set_up(store);
             let begun = Instant::now();
@@ -140,6 +160,7 @@ impl Scene {
                     store.delete(&key);
                 }
             }
+            self = self.next_round();
         }
     }
 
@@ -158,6 +179,13 @@ impl SceneStep {
 
     fn key(&self) -> Key {
         key(&self.object).expect("a test checks that each object has a name and a kind")
+    }
+
+    /// Returns the UID of the object, if this step adds the object.
+    fn added_uid(&self) -> Option<Uuid> {
+        let uid = self.object["metadata"]["uid"].as_str()?;
+        let is_added = self.change == ChangeType::Added;
+        is_added.then(|| uid.parse().expect("a test parses the UIDs"))
     }
 
     fn apply(&self, store: &ObjectStore, begun: Timestamp) {

@@ -94,6 +94,32 @@ async fn each_round_restores_the_initial_objects() {
 }
 
 #[test]
+fn the_objects_of_a_round_have_new_uids_in_the_next_round() {
+    for (name, text) in &embedded(FILES) {
+        let first = Scene::parse(text);
+        let second = first.next_round();
+        let third = second.next_round();
+        let uids = |steps: &[SceneStep]| -> Vec<String> {
+            let uids = steps.iter().filter_map(SceneStep::added_uid);
+            uids.map(|uid| uid.to_string()).collect()
+        };
+        assert_eq!(uids(&first.initial), uids(&third.initial), "{name}");
+        let mut known = BTreeSet::new();
+        for round in [&first, &second, &third] {
+            let uids = uids(&round.later);
+            // The other objects of the round also have the new UIDs, for example in their labels.
+            assert!(
+                known.iter().all(|uid: &String| !round.text.contains(uid)),
+                "{name}"
+            );
+            assert!(uids.iter().all(|uid| round.text.contains(uid)), "{name}");
+            known.extend(uids);
+        }
+        assert_eq!(known.len(), 3 * uids(&first.later).len(), "{name}");
+    }
+}
+
+#[test]
 fn the_target_pod_of_a_migration_has_the_label_of_kubevirt() {
     let mut count = 0;
     for (name, text) in &embedded(FILES) {
