@@ -128,7 +128,14 @@ fn open_rule_sets(
         None => Ok(shipped_rules::store(|target| {
             config.objects.is_some() || matches!(objects.kind_of(target), Resolution::Served { .. })
         })),
-        Some(folder) => open(app, folder, &[]),
+        Some(folder) => {
+            let stored = open(app, folder, &[])?;
+            let (version, kind) = (kinds::RULE_SETS.api_version(), kinds::RULE_SETS.kind);
+            if stored.in_namespace(&version, kind, "").is_empty() {
+                tracing::warn!("no {kind} in {}", folder.display());
+            }
+            Ok(stored)
+        }
     }
 }
 

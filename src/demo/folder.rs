@@ -4,7 +4,8 @@
 //! The demo reads a file again when its modification time or its size changes. If a file cannot be
 //! decoded, the demo keeps the previous objects of the file. It logs the error once for each change
 //! of the file. For example, a file can be incomplete while an editor saves it. If the demo removed
-//! the objects, their operations would end.
+//! the objects, their operations would end. A rule set with a wrong `apiVersion` or `kind` has no
+//! effect, so it is also logged once for each change of the file.
 
 use super::kinds::Kinds;
 use super::objects::ObjectStore;
@@ -111,12 +112,22 @@ impl Folder {
             file.0 = stamp;
             let text = fs::read_to_string(&path).map_err(|error| error.to_string());
             match text.and_then(|text| manifest::read(&text)) {
-                Ok(objects) => file.1 = objects,
-                Err(why) => warn!(
-                    file = %path.display(),
-                    "{why}; the {} previous objects of the file are kept",
-                    file.1.len()
-                ),
+                Ok(objects) => {
+                    let meant = objects.iter().filter(|it| it.is_meant_as_rule_set());
+                    for why in meant.filter_map(|it| it.check_rule_set_kind().err()) {
+                        warn!(file = %path.display(), "{why}");
+                    }
+                    file.1 = objects;
+                }
+                Err(why) => {
+                    let is_empty = file.1.is_empty();
+                    let verb = if is_empty {
+                        "ignores"
+                    } else {
+                        "keeps the previous objects of"
+                    };
+                    warn!(file = %path.display(), "{why}; the demo {verb} the file");
+                }
             }
         }
         Ok(true)
@@ -133,6 +144,8 @@ impl Folder {
 fn manifests(dir: &Path) -> io::Result<BTreeMap<PathBuf, FileStamp>> {
     let mut found = BTreeMap::new();
     let mut total = 0;
+    // If the folder is missing, the error of the walk would name it twice.
+    fs::metadata(dir)?;
     // The scan skips hidden files and folders, such as the folder `..data` of a mounted ConfigMap.
     // It reads the visible files of the ConfigMap, which are links into `..data`.
     let is_visible = |entry: &DirEntry| {

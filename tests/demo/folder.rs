@@ -100,6 +100,37 @@ async fn an_invalid_rule_set_is_reported_and_does_not_affect_the_others() {
         .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rule_set_with_a_wrong_kind_is_reported_once_for_each_change_of_its_file() {
+    let folders = Folders::new();
+    folders.vm("web", "Starting");
+    let right = rule_set("vms", "virtualmachines", "Starting", STARTING);
+    let wrong = right.replace("v1alpha1", "v1");
+    folders.put(&folders.rules, "vms.json", &wrong);
+    let broken = format!("{right} [");
+    folders.put(&folders.rules, "broken.json", &broken);
+    let demo = Demo::start(&folders.args()).await;
+    let hint = "write ifo.kubevirt.io/v1alpha1 OperationRuleSet";
+    demo.wait_for_log(&["ifo.kubevirt.io/v1 OperationRuleSet", "vms.json", hint])
+        .await;
+    demo.wait_for_log(&["the demo ignores the file", "broken.json"])
+        .await;
+    demo.wait_for_log(&["WARN", "no OperationRuleSet in", "rules"])
+        .await;
+    let wrong = right.replace("RuleSet", "Ruleset");
+    folders.put(&folders.rules, "vms.json", &wrong);
+    demo.wait_for_log(&["OperationRuleset", "vms.json", hint])
+        .await;
+    folders.put(&folders.rules, "vms.json", &right);
+    demo.wait_for_operations(&["web Starting"]).await;
+    folders.put(&folders.rules, "vms.json", &broken);
+    demo.wait_for_log(&["the demo keeps the previous objects", "vms.json"])
+        .await;
+    let log = demo.log();
+    let count = log.iter().filter(|line| line.contains(hint)).count();
+    assert_eq!(count, 2, "{log:#?}");
+}
+
 const NAMESPACES: &str = "/api/v1/namespaces";
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,6 +3,8 @@
 //! `apiVersion`, `kind` or `metadata.name`, [`read`] refuses the whole manifest. The error contains
 //! the position of this object.
 
+use ifo_api::ruleset::KIND;
+use ifo_api::{GROUP, VERSION};
 use serde_json::Value;
 
 /// Maximum number of objects in one file, including the items of lists. A file with more objects is
@@ -57,6 +59,23 @@ impl Object {
     pub fn uid(&self) -> Option<&str> {
         let uid = self.json.pointer("/metadata/uid").and_then(Value::as_str);
         uid.filter(|uid| !uid.is_empty())
+    }
+
+    /// Returns true if the object is meant as a rule set, also if its kind has wrong capital
+    /// letters.
+    pub fn is_meant_as_rule_set(&self) -> bool {
+        self.kind.eq_ignore_ascii_case(KIND)
+    }
+
+    /// Returns an error if `apiVersion` and `kind` are not exactly those of rule sets.
+    pub fn check_rule_set_kind(&self) -> Result<(), String> {
+        let (version, kind) = (&self.api_version, &self.kind);
+        let expected = format!("{GROUP}/{VERSION}");
+        if *version == expected && kind == KIND {
+            return Ok(());
+        }
+        let hint = format!("(hint: write {expected} {KIND})");
+        Err(format!("{version} {kind} does not exist {hint}"))
     }
 }
 
