@@ -1,8 +1,9 @@
 //! Hints for frequent compile errors in CEL expressions. A hint tells the author how to correct the
 //! expression.
 
-use super::parse::COMPREHENSIONS;
+use super::parse::{COMPREHENSIONS, CompileError};
 use crate::library::Function;
+use crate::result_kind::ResultKind;
 
 /// Names that exist only in the expressions of an admission policy.
 const REQUEST_NAMES: [&str; 5] = [
@@ -34,9 +35,18 @@ const OTHER_NAMES: [(&str, &str); 16] = [
     ("upper", "upperAscii"),
 ];
 
-/// Returns a hint for the error `message` at `line` and `column` (from 1) of `source`. Returns None
-/// if no hint is known.
-pub(crate) fn hint(source: &str, message: &str, line: usize, column: usize) -> Option<String> {
+/// Returns a hint for `error` in `source`, an expression that must have a result of `kind`. Returns
+/// None if no hint is known.
+pub(crate) fn hint(source: &str, kind: ResultKind, error: &CompileError) -> Option<String> {
+    let (message, line, column) = (&*error.message, error.line, error.column);
+    // No expression that begins with a number is a duration.
+    let begins_with_number = || {
+        let unsigned = source.trim_start().trim_start_matches(['+', '-']);
+        unsigned.starts_with(|c: char| c.is_ascii_digit())
+    };
+    if kind == ResultKind::Duration && (begins_with_number() || is_plain_text(source)) {
+        return Some("write a duration such as 30m or 1h30m".to_owned());
+    }
     if message.starts_with("Syntax error") {
         return syntax_hint(source, line, column);
     }
@@ -47,7 +57,7 @@ pub(crate) fn hint(source: &str, message: &str, line: usize, column: usize) -> O
         return overload_hint(types);
     }
     if let Some(types) = message.strip_prefix("expected type '") {
-        return result_hint(types);
+        return result_hint(source, types);
     }
     if message.contains("' is not a possible value of the field; possible are '") {
         return value_hint(message);
@@ -255,37 +265,39 @@ pub fn nearest_value<'v>(
 
 /// Returns the hint for a result of a wrong type. `types` is the rest of the error message after
 /// `expected type '`. An example of the whole message: `expected type 'string' but found 'int'`.
-fn result_hint(types: &str) -> Option<String> {
+fn result_hint(source: &str, types: &str) -> Option<String> {
     let (wanted, rest) = types.split_once('\'')?;
     let found = quoted_after(rest, "but found '")?;
     let hint = match (wanted, found) {
-        ("string", "int" | "uint" | "double" | "bool" | "timestamp" | "duration") => {
-            "convert the value to a string: string(…)".to_owned()
+        ("string", "int" | "uint" | "double" | "timestamp" | "duration") => {
+            "convert the value to a string: string(…)"
+        }
+        ("string", "bool") => {
+            "choose between two strings, as in object.status.ok ? 'Succeeded' : 'Failed'"
         }
         ("bool", "string" | "int" | "uint" | "double") => {
-            "compare the value, as in object.status.phase == 'Running'".to_owned()
+            "compare the value, as in object.status.phase == 'Running'"
         }
-        ("duration", "string") => "convert the string: duration(…)".to_owned(),
+        ("duration", "string") => "convert the string: duration(…)",
         ("duration", "int" | "uint" | "double") => {
-            "convert a number of seconds to a duration: duration(string(…) + 's')".to_owned()
+            "convert a number of seconds to a duration: duration(string(…) + 's')"
         }
-        ("number or quantity", "string") => {
-            "convert the string: quantity(…), int(…) or double(…)".to_owned()
+        ("number or quantity", "string") => "convert the string: quantity(…), int(…) or double(…)",
+        // A string literal is probably the command in the field `cancel`.
+        ("list(string)", "string") if source.trim_start().starts_with(['\'', '"']) => {
+            "write a list of words: ['kubectl', 'delete', 'pod', object.metadata.name]"
         }
-        ("list(string)", "string") => {
-            "put the string into a list: [object.spec.nodeName]".to_owned()
-        }
+        ("list(string)", "string") => "put the string into a list: [object.spec.nodeName]",
         (wanted, found)
             if found
                 .strip_prefix("optional_type(")
                 .is_some_and(|of| of.starts_with(wanted) || of.starts_with("dyn")) =>
         {
             "read the value of an optional with `orValue`, as in object.?status.?phase.orValue('')"
-                .to_owned()
         }
         _ => return None,
     };
-    Some(hint)
+    Some(hint.to_owned())
 }
 
 /// Returns true if `source` looks like plain words, such as `Waiting for the node!`, and not like

@@ -67,7 +67,7 @@ pub fn compile_with_all_errors(
         .map(|compiled| Program(Arc::new(compiled)))
         .map_err(|mut errors| {
             for error in &mut errors {
-                error.hint = hint(source, &error.message, error.line, error.column);
+                error.hint = hint(source, kind, error);
             }
             errors
         })

@@ -67,9 +67,25 @@ fn a_result_of_a_wrong_type_has_a_hint() {
         ("1", ResultKind::String, "string(…)"),
         ("'a'", ResultKind::Bool, "compare the value"),
         ("'10m'", ResultKind::Duration, "duration(…)"),
-        ("60", ResultKind::Duration, "duration(string(…) + 's')"),
+        (
+            "size(object.a)",
+            ResultKind::Duration,
+            "duration(string(…) + 's')",
+        ),
+        ("60", ResultKind::Duration, "30m or 1h30m"),
+        ("1mo", ResultKind::Duration, "30m or 1h30m"),
+        ("1h30", ResultKind::Duration, "30m or 1h30m"),
+        ("30 Minuten", ResultKind::Duration, "30m or 1h30m"),
+        ("five minutes", ResultKind::Duration, "30m or 1h30m"),
+        ("-5m", ResultKind::Duration, "30m or 1h30m"),
         ("'1Gi'", ResultKind::Amount, "quantity(…)"),
-        ("'node'", ResultKind::Strings, "put the string into a list"),
+        ("'kubectl x'", ResultKind::Strings, "['kubectl', 'delete',"),
+        (
+            "string(object.node)",
+            ResultKind::Strings,
+            "put the string into a list",
+        ),
+        ("true", ResultKind::String, "? 'Succeeded' : 'Failed'"),
         ("object.?a", ResultKind::String, "orValue"),
     ] {
         assert_hint(source, kind, hint);
