@@ -41,6 +41,7 @@ pub const VERSION: &str = "v1alpha1";
 #[derive(
     Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
+#[serde(expecting = "an object")]
 pub struct Gvr {
     /// API group, such as `kubevirt.io`; `""` is the core group. The groups `ifo.kubevirt.io` and
     /// `live.ifo.kubevirt.io` are refused: the server does not detect operations on its own

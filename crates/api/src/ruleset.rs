@@ -86,7 +86,7 @@ pub const MAX_WAIT_SECONDS: u64 = 24 * 60 * 60;
     printcolumn = r#"{"name": "Group", "type": "string", "priority": 1, "jsonPath": ".spec.target.group", "description": "API group of the resource that is watched; empty is the core group."}"#,
     printcolumn = r#"{"name": "Watch Active", "type": "boolean", "priority": 1, "jsonPath": ".status.watchActive", "description": "Whether the target is being watched for this rule set."}"#
 )]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 pub struct OperationRuleSetSpec {
     /// The component that these rules belong to, such as `kubevirt`. Rule sets of different
     /// components do not change each other's operations. The server sets the label
@@ -127,8 +127,10 @@ pub struct OperationRuleSetSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_NAMESPACES),
-        inner(length(min = 1, max = 63), regex(pattern = DNS_LABEL)),
-        extend("x-kubernetes-list-type" = "set")
+        extend("x-kubernetes-list-type" = "set", "items" = {
+            "type": "string", "minLength": 1, "maxLength": 63, "pattern": DNS_LABEL,
+            "description": "Name of a namespace: at most 63 lowercase letters, digits or `-`, with a letter or digit first and last."
+        })
     )]
     pub namespaces: Vec<String>,
     /// Labels for every operation of this rule set, at most 32. The keys under `ifo.kubevirt.io/`
@@ -137,7 +139,10 @@ pub struct OperationRuleSetSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend(
         "maxProperties" = MAX_LABELS,
-        "additionalProperties" = {"type": "string", "maxLength": 63, "pattern": OPTIONAL_VALUE},
+        "additionalProperties" = {
+            "type": "string", "maxLength": 63, "pattern": OPTIONAL_VALUE,
+            "description": "Label value: at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last."
+        },
         "x-kubernetes-validations" = [
             {"rule": KEYS_ARE_QUALIFIED, "message": NOT_QUALIFIED},
             {"rule": KEYS_ARE_UNRESERVED, "message": RESERVED_KEY, "reason": "FieldValueForbidden"}
@@ -174,7 +179,7 @@ pub struct OperationRuleSetSpec {
 ///
 /// The server counts each failure, except missing fields, and shows the failure in the status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 #[schemars(extend("x-kubernetes-validations" = [
     {"rule": KEY_NEEDS_LIST, "message": "itemKey needs forEach, which is missing", "fieldPath": ".itemKey"},
     {"rule": STALL_NEEDS_PROGRESS, "message": "stalledAfter needs progress, which is missing", "fieldPath": ".stalledAfter"},
@@ -262,8 +267,10 @@ pub struct Rule {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MAX_RULES),
-        inner(length(min = 1, max = 63), regex(pattern = OPERATION_OR_ALL)),
-        extend("x-kubernetes-list-type" = "set")
+        extend("x-kubernetes-list-type" = "set", "items" = {
+            "type": "string", "minLength": 1, "maxLength": 63, "pattern": OPERATION_OR_ALL,
+            "description": "`*` for all operations, or the name of an operation: at most 63 letters, digits, `-`, `_` or `.`, with a letter or digit first and last."
+        })
     )]
     pub supersedes: Vec<String>,
     /// Debounce period: if the operation is not detected for this time, it ends. The value is a
@@ -326,7 +333,7 @@ pub struct Rule {
 
 /// A value that several expressions share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 pub struct Variable {
     /// Name of the variable: a letter or underscore, followed by letters, digits and underscores.
     #[schemars(length(min = 1, max = 63), regex(pattern = IDENTIFIER))]
@@ -339,7 +346,7 @@ pub struct Variable {
 
 /// A label whose value is computed from the object.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", expecting = "an object")]
 pub struct LabelExpression {
     /// The key of the label, a qualified name. The keys under `ifo.kubevirt.io/` are reserved for
     /// the server, except `ifo.kubevirt.io/correlation-group` and

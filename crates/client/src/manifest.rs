@@ -194,6 +194,8 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, Stri
             return (u64::MAX, too_much_memory());
         }
         let text = text.trim_start_matches("error: ");
+        // The message about a key that occurs twice ends with advice for programmers.
+        let text = text.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
         let line = error.location().map_or(0, |at| at.line());
         (line, text.replacen(" column ", ", column ", 1))
     })

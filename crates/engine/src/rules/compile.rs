@@ -113,7 +113,7 @@ pub fn compile_within(
         return Err(vec![RuleSetError::Spec(message)]);
     }
     let mut compiler = Compiler {
-        invalid: validate(spec),
+        invalid: validate(name, spec),
         schema,
         is_over,
         is_stopped: false,

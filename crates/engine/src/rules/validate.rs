@@ -4,8 +4,8 @@
 //! - rule sets that are read from files
 //! - rule sets that were stored in the cluster before the schema got stricter
 //!
-//! The module also checks the label selector and the durations, which the schema does not check
-//! completely.
+//! The module also checks the name, the label selector and the durations, which the schema does not
+//! check completely.
 
 use super::RuleSetError;
 use ifo_api::ruleset::{MAX_WAIT_SECONDS, OperationRuleSetSpec, Rule};
@@ -21,9 +21,12 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 /// The schema of a spec.
 static SCHEMA: LazyLock<Value> = LazyLock::new(|| schema::rule_set()["properties"]["spec"].take());
 
-/// Returns all errors in `spec`, except errors in the code of its expressions.
-pub(super) fn validate(spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
+/// Returns all errors in the name and in `spec`, except errors in the code of its expressions.
+pub(super) fn validate(name: &str, spec: &OperationRuleSetSpec) -> Vec<RuleSetError> {
     let mut check = RuleSetCheck(Vec::new());
+    let allowed = "at most 253 lowercase letters, digits, `-` or `.`";
+    let message = format_args!("metadata.name: {name:?} is not a DNS subdomain: {allowed}");
+    check.require(labels::is_subdomain(name), message);
     check.value("", &SCHEMA, &json!(spec));
     if let Some(selector) = &spec.label_selector {
         check.selector(selector);
@@ -84,7 +87,7 @@ impl RuleSetCheck {
                 self.size(path, schema, ("Length", "characters"), text.chars().count());
                 if let Some(pattern) = schema["pattern"].as_str() {
                     let is_valid = holds(&format!("self.matches({})", json!(pattern)), value);
-                    let description = schema["description"].as_str().unwrap_or(pattern);
+                    let description = schema["description"].as_str().unwrap_or_default();
                     let expected = description.replace('\n', " ");
                     let message = format_args!("{path}: {text:?} is not valid. {expected}");
                     self.require(is_valid, message);
@@ -120,8 +123,16 @@ impl RuleSetCheck {
         let rules = schema["x-kubernetes-validations"].as_array();
         for rule in rules.into_iter().flatten() {
             let text = |key: &str| rule[key].as_str().unwrap_or_default();
-            let message = format_args!("{path}{}: {}", text("fieldPath"), text("message"));
-            self.require(holds(text("rule"), value), message);
+            if holds(text("rule"), value) {
+                continue;
+            }
+            // The rules of a map check its keys. The error names the first wrong key.
+            let is_map = !schema["additionalProperties"].is_null();
+            let mut entries = value.as_object().filter(|_| is_map).into_iter().flatten();
+            let wrong = entries.find(|(key, entry)| !holds(text("rule"), &json!({*key: entry})));
+            let place =
+                wrong.map_or_else(|| text("fieldPath").to_owned(), |it| format!("[{}]", it.0));
+            self.require(false, format_args!("{path}{place}: {}", text("message")));
         }
     }
 

@@ -131,7 +131,9 @@ impl Input {
     fn read_file(&mut self, file: &FoundFile, path: &Path, is_named: bool) -> Result<(), String> {
         let documents = file.documents(&mut self.budget);
         let documents = documents.map_err(|why| match why {
-            syntax if syntax.starts_with("line ") => format!("{syntax} (hint: {YAML_HINT})"),
+            syntax if syntax.starts_with("line ") && !syntax.contains("duplicate mapping key") => {
+                format!("{syntax} (hint: {YAML_HINT})")
+            }
             other => other,
         })?;
         for (index, document) in documents.into_iter().enumerate() {

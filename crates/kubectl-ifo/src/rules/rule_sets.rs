@@ -3,8 +3,8 @@
 
 use super::input::{FoundObject, read_objects};
 use crate::output::print::{complain, print_excerpt};
+use ifo_api::Gvr;
 use ifo_api::ruleset::{KIND, OperationRuleSetSpec};
-use ifo_api::{GROUP, Gvr, VERSION};
 use ifo_cel::{ObjectSchema, nearest_value};
 use ifo_client::manifest::Object;
 use ifo_client::offline_kinds::KnownKinds;
@@ -50,18 +50,22 @@ pub(super) fn load(paths: &[PathBuf]) -> Option<LoadedRules> {
     let mut rule_sets = Vec::new();
     let mut sources: BTreeMap<&str, &str> = BTreeMap::new();
     for FoundObject { source, object } in &objects {
-        if !object.kind.eq_ignore_ascii_case(KIND) {
+        if !object.is_meant_as_rule_set() {
             continue;
         }
         let location = format!("{source}: {}", object.name);
+        let mut errors = Vec::new();
         let spec = match sources.insert(&object.name, source) {
             Some(first) => Err(format!("is defined twice, first in {first}")),
-            None => decode(object),
+            None => decode(object, &mut errors),
         };
-        let spec = spec.inspect_err(|why| complain("error", format!("{location}: {why}")));
+        let spec = spec.map_err(|why| errors.push(why));
+        for why in &errors {
+            complain("error", format!("{location}: {why}"));
+        }
         let compiled = spec.ok().and_then(|spec| {
             let compiled = Arc::new(compile(&location, &object.name, &spec, None)?);
-            Some(CompiledRuleSet {
+            errors.is_empty().then_some(CompiledRuleSet {
                 location,
                 spec,
                 compiled,
@@ -145,33 +149,28 @@ impl LoadedRules {
     }
 }
 
-/// Decodes the spec of a rule set. A field that rule sets do not have is an error, because the
-/// kube-apiserver would drop it.
-fn decode(object: &Object) -> Result<OperationRuleSetSpec, String> {
-    let (version, kind) = (&object.api_version, &object.kind);
-    let expected = format!("{GROUP}/{VERSION}");
-    if *version != expected || kind != KIND {
-        let hint = format!("(hint: write {expected} {KIND})");
-        return Err(format!("{version} {kind} does not exist {hint}"));
-    }
-    let mut unknown = Vec::new();
-    let mut add_unknown = |path: serde_ignored::Path<'_>| unknown.push(path.to_string());
+/// Decodes the spec of a rule set. Adds unknown fields to `errors`, because the kube-apiserver would
+/// drop these fields.
+fn decode(object: &Object, errors: &mut Vec<String>) -> Result<OperationRuleSetSpec, String> {
+    object.check_rule_set_kind()?;
+    let mut add_unknown = |path: serde_ignored::Path<'_>| {
+        // `serde_ignored` writes a question mark for a field that can be missing.
+        let path = path.to_string().replace(".?", "");
+        errors.push(format!("unknown field spec.{path}"));
+    };
     let decoder = serde_ignored::Deserializer::new(&object.json["spec"], &mut add_unknown);
     let decoded = serde_path_to_error::deserialize(decoder);
-    let decoded = decoded.map_err(|error: serde_path_to_error::Error<serde_json::Error>| {
+    decoded.map_err(|error: serde_path_to_error::Error<serde_json::Error>| {
         let why = error.inner().to_string();
         let hint = if why.ends_with("expected a string") {
             " (hint: put quotes around the text)"
         } else {
             ""
         };
-        format!("spec.{}: {why}{hint}", error.path())
-    })?;
-    match unknown.first() {
-        // `serde_ignored` writes a question mark for a field that can be missing.
-        Some(path) => Err(format!("unknown field spec.{}", path.replace(".?", ""))),
-        None => Ok(decoded),
-    }
+        // The path of the spec itself is `.`.
+        let path = format!("spec.{}", error.path());
+        format!("{}: {why}{hint}", path.trim_end_matches('.'))
+    })
 }
 
 /// Compiles a rule set. With `schema`, also checks the expressions against the schema of the

@@ -89,6 +89,11 @@ fn the_constraints_of_the_schema_are_checked() {
     });
     let parse = |spec: &Value| serde_json::from_value::<OperationRuleSetSpec>(spec.clone());
     assert!(compile("x", &parse(&valid).unwrap()).is_ok());
+    for name in ["Bad_Name", "x y", &"a".repeat(300)] {
+        let errors = compile(name, &parse(&valid).unwrap()).expect_err("the name is invalid");
+        let expected = format!("metadata.name: {name:?} is not a DNS subdomain:");
+        assert!(errors[0].to_string().starts_with(&expected), "{errors:?}");
+    }
     let reserved = "keys under ifo.kubevirt.io/ are set by the server;";
     for (path, value, expected) in [
         (
@@ -105,6 +110,11 @@ fn the_constraints_of_the_schema_are_checked() {
             "/rules/0/supersedes",
             json!(["*", "*"]),
             "rules[Moving].supersedes: \"*\" is declared twice",
+        ),
+        (
+            "/rules/0/supersedes",
+            json!(["a b"]),
+            "rules[Moving].supersedes[a b]: \"a b\" is not valid. `*` for all operations, or the name",
         ),
         (
             "/rules/0/debounce",
@@ -139,22 +149,22 @@ fn the_constraints_of_the_schema_are_checked() {
         (
             "/namespaces",
             json!(["a b"]),
-            "namespaces[a b]: \"a b\" is not valid. ^[a-z0-9]",
+            "namespaces[a b]: \"a b\" is not valid. Name of a namespace: at most 63 lowercase letters,",
         ),
         (
             "/labels",
-            json!({"ifo.kubevirt.io/state": "x"}),
-            &format!("labels: {reserved}"),
+            json!({"x.io/a": "b", "ifo.kubevirt.io/state": "x"}),
+            &format!("labels[ifo.kubevirt.io/state]: {reserved}"),
         ),
         (
             "/labels",
             json!({"a b": "x"}),
-            "labels: a label key must be a qualified name",
+            "labels[a b]: a label key must be a qualified name",
         ),
         (
             "/labels",
             json!({"a": "-"}),
-            "labels[a]: \"-\" is not valid.",
+            "labels[a]: \"-\" is not valid. Label value: at most 63 letters,",
         ),
         (
             "/labelExpressions/0/key",
