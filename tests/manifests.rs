@@ -297,3 +297,50 @@ fn the_filled_in_krew_manifest_is_valid() {
         );
     }
 }
+
+/// The kube-apiserver reads activities before it evaluates `matchConditions`. If it cannot read them, a
+/// policy with the failure policy `Fail` refuses all requests, even if its binding only warns.
+#[test]
+fn only_the_gates_for_evictions_and_namespaces_refuse_requests_without_activities() {
+    for gate in [
+        "cluster-upgrade",
+        "cordon",
+        "eviction",
+        "namespace-deletion",
+        "start",
+    ] {
+        let file = |name: &str| documents(&repository(&format!("deploy/gates/{name}.yaml")));
+        let (warn, mut deny) = (file(gate), file(&format!("{gate}-deny")));
+        let (policy, binding) = (&warn[0]["spec"], &warn[1]["spec"]);
+        assert_eq!(policy["failurePolicy"], "Ignore", "{gate}");
+        assert_eq!(
+            binding["validationActions"],
+            json!(["Warn", "Audit"]),
+            "{gate}"
+        );
+        let is_closed = deny.len() == 2;
+        assert_eq!(
+            is_closed,
+            ["eviction", "namespace-deletion"].contains(&gate),
+            "{gate}"
+        );
+        let name = if is_closed {
+            format!("ifo-{gate}-deny")
+        } else {
+            format!("ifo-{gate}")
+        };
+        let action = if is_closed { "Deny" } else { "Allow" };
+
+        let mut expected = binding.clone();
+        expected["policyName"] = json!(name);
+        expected["validationActions"] = json!(["Deny"]);
+        expected["paramRef"]["parameterNotFoundAction"] = json!(action);
+        assert_eq!(deny.pop().unwrap()["spec"], expected, "{gate}");
+        if let Some(refusing) = deny.pop() {
+            let mut expected = policy.clone();
+            expected["failurePolicy"] = json!("Fail");
+            assert_eq!(refusing["metadata"]["name"], name);
+            assert_eq!(refusing["spec"], expected, "{gate}");
+        }
+    }
+}

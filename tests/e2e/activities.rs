@@ -2,8 +2,8 @@
 //! cluster is idle. The gates in `deploy/gates` are admission policies that read them.
 
 use crate::harness::{
-    ACTIVITY, CRD, Cluster, Kind, NODE, POD, RULE_SET, TestCluster, alone, condition, crd,
-    eventually, is, migrating, ok_if, text,
+    ACTIVITY, CRD, Caller, Cluster, Kind, NODE, POD, RULE_SET, TestCluster, alone, apart,
+    condition, crd, eventually, is, migrating, ok_if, text,
 };
 use http::Request;
 use kube::client::Body;
@@ -100,17 +100,25 @@ async fn gates(cluster: &Cluster, verb: &str, files: &[&str]) {
 
 /// Tries to evict the Pod `p` in a dry run. Returns the status code and the answer. The status code is
 /// 0 if the kube-apiserver does not answer.
-pub async fn evict(admin: &crate::harness::Caller, namespace: &str) -> (u16, String) {
+pub async fn evict(caller: &Caller, namespace: &str) -> (u16, String) {
     let eviction = json!({
         "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p"},
     });
     let path = format!("{}/eviction?dryRun=All", POD.one(Some(namespace), "p"));
     let request = Request::post(path).header("content-type", "application/json");
     let request = request.body(Body::from(eviction.to_string().into_bytes()));
-    match admin.try_send(request.expect("the request is valid")).await {
+    match caller
+        .try_send(request.expect("the request is valid"))
+        .await
+    {
         Ok(answer) => (answer.code, format!("{answer:?}")),
         Err(error) => (0, error),
     }
+}
+
+/// Returns a client that the gates exempt.
+fn rescuer(cluster: &Cluster) -> Caller {
+    cluster.user("rescuer", &["system:masters", "ifo:break-glass"])
 }
 
 /// Repeats a request until it is refused with an answer that contains `reason`. Returns the answer.
@@ -202,6 +210,8 @@ fn the_eviction_gate_is_closed_while_the_namespace_is_busy_or_unknown_and_during
         // A rule that fails makes the activity unknown, which is refused as well.
         break_rule_set(cluster, namespace).await;
         until_refused("RuleSetsNotWorking", evict).await;
+        let (code, text) = self::evict(&rescuer(cluster), namespace).await;
+        assert_eq!(code, 201, "{text}");
         gates(cluster, "delete", &files).await;
         until_admitted(evict).await;
     });
@@ -239,23 +249,26 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
         }
         let version = VERSION.object("version", json!({"spec": {}}));
         cluster.create(&VERSION, None, &version).await;
-        let upgrade = async || {
+        let upgrade_as = async |caller: &Caller| {
             let patch = json!({"spec": {"desiredUpdate": {"version": "1"}}});
             let path = format!("{}?dryRun=All", VERSION.one(None, "version"));
-            let answer = cluster.admin.merge(&path, &patch).await;
+            let answer = caller.merge(&path, &patch).await;
             (answer.code, answer.text)
         };
+        let upgrade = async || upgrade_as(&cluster.admin).await;
 
-        // No rule set has the component `kubevirt`, so there is no activity of this component. The
-        // binding that warns must not refuse the request. The binding that denies refuses it.
-        gates(cluster, "apply", &["cluster-upgrade"]).await;
+        // No rule set has the component `kubevirt`, so there is no activity of this component.
+        gates(
+            cluster,
+            "apply",
+            &["cluster-upgrade", "cluster-upgrade-deny"],
+        )
+        .await;
         for _ in 0..20 {
             let (code, text) = upgrade().await;
             assert_eq!(code, 200, "{text}");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
-        gates(cluster, "apply", &["cluster-upgrade-deny"]).await;
-        until_refused("no params found", upgrade).await;
 
         let namespace = cluster.new_namespace("gate-start").await;
         cluster.ready_rule_set(&migrating(namespace)).await;
@@ -264,6 +277,8 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
         cluster.machine(namespace, "a", "Migrating").await;
         let reason = "component kubevirt is not idle (OperationsInFlight)";
         until_refused(reason, upgrade).await;
+        let (code, text) = upgrade_as(&rescuer(cluster)).await;
+        assert_eq!(code, 200, "{text}");
 
         let start_as = async |user: &str, kind: &Kind| {
             let object = kind.object("s", json!({"spec": {}}));
@@ -292,6 +307,8 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
             let (is_admitted, text) = start_as(user, &MIGRATION).await;
             assert_eq!(is_admitted, is_exempt, "{user}: {text}");
         }
+        let (is_admitted, text) = start_as("admin --as-group=ifo:break-glass", &SNAPSHOT).await;
+        assert!(is_admitted, "{text}");
         cluster.set_status(namespace, "a", "Running").await;
         until_start(true, "").await;
         let files = [
@@ -324,27 +341,157 @@ fn the_other_gates_refuse_while_something_is_in_flight() {
         ];
         gates(cluster, "apply", &files).await;
         let node = NODE.one(None, "gated");
-        let cordon = async || {
+        let cordon_as = async |caller: &Caller| {
             let patch = json!({"spec": {"unschedulable": true}});
             let path = format!("{node}?dryRun=All");
-            let answer = cluster.admin.merge(&path, &patch).await;
+            let answer = caller.merge(&path, &patch).await;
             (answer.code, answer.text)
         };
-        let delete = async || {
+        let cordon = async || cordon_as(&cluster.admin).await;
+        let delete_as = async |caller: &Caller| {
             let path = format!("/api/v1/namespaces/{namespace}?dryRun=All");
-            let answer = cluster.admin.delete(&path).await;
+            let answer = caller.delete(&path).await;
             (answer.code, answer.text)
         };
+        let delete = async || delete_as(&cluster.admin).await;
 
         // The rule set takes the name of the VirtualMachine as the name of the node.
         cluster.machine(namespace, "gated", "Migrating").await;
         until_idle(cluster, "ifo-system", "node.gated", "False").await;
         until_refused("node gated is not idle (OperationsInFlight)", cordon).await;
         until_refused("is not idle (OperationsInFlight)", delete).await;
+        let rescuer = rescuer(cluster);
+        for (code, text) in [cordon_as(&rescuer).await, delete_as(&rescuer).await] {
+            assert_eq!(code, 200, "{text}");
+        }
         cluster.set_status(namespace, "gated", "Running").await;
         until_admitted(cordon).await;
         until_admitted(delete).await;
         gates(cluster, "delete", &files).await;
         cluster.admin.delete(&node).await.ok();
+    });
+}
+
+const GATES: [&str; 5] = [
+    "cluster-upgrade",
+    "cordon",
+    "eviction",
+    "namespace-deletion",
+    "start",
+];
+
+/// The requests that the gates check, and a label of a node and of a ClusterVersion. All are dry runs.
+async fn requests_of_gates(caller: &Caller, namespace: &str) -> Vec<(u16, String)> {
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    let mut answers = Vec::new();
+    for (object, start) in [
+        (NODE.one(None, "n"), json!({"unschedulable": true})),
+        (
+            VERSION.one(None, "version"),
+            json!({"desiredUpdate": {"version": "1"}}),
+        ),
+    ] {
+        for patch in [&label, &json!({"spec": start})] {
+            answers.push(caller.merge(&format!("{object}?dryRun=All"), patch).await);
+        }
+    }
+    for kind in [&SNAPSHOT, &MIGRATION] {
+        let path = format!("{}?dryRun=All", kind.path(Some(namespace)));
+        let object = kind.object("s", json!({"spec": {}}));
+        answers.push(caller.post(&path, &object).await);
+    }
+    let mut answers: Vec<_> = answers.into_iter().map(|it| (it.code, it.text)).collect();
+    answers.push(evict(caller, namespace).await);
+    let path = format!("/api/v1/namespaces/{namespace}?dryRun=All");
+    let deleted = caller.delete(&path).await;
+    answers.push((deleted.code, deleted.text));
+    answers
+}
+
+fn assert_admitted(answers: &[(u16, String)]) {
+    for (code, text) in answers {
+        assert!(matches!(code, 200 | 201), "{text}");
+    }
+}
+
+/// `ifo` may not be installed yet, or may be removed before the gates. The gates then
+/// must not refuse changes of nodes, because these changes can be necessary to repair the cluster.
+#[test]
+fn without_activities_only_the_gates_for_evictions_and_namespaces_refuse_and_only_if_they_deny() {
+    apart("gates", async |cluster| {
+        let kinds = [
+            (&VERSION, "Cluster"),
+            (&SNAPSHOT, "Namespaced"),
+            (&MIGRATION, "Namespaced"),
+        ];
+        for (kind, scope) in kinds {
+            cluster.apply(&[crd(kind, scope)]).await;
+            cluster.admin.until_code(&kind.path(None), 200).await;
+        }
+        let version = VERSION.object("version", json!({"spec": {}}));
+        cluster.create(&VERSION, None, &version).await;
+        cluster
+            .create(&NODE, None, &NODE.object("n", json!({})))
+            .await;
+        let namespace = cluster.new_namespace("without-activities").await;
+        let spec = json!({"containers": [{"name": "c", "image": "none"}]});
+        let pods = POD.path(Some(namespace));
+        let pod = POD.object("p", json!({"spec": spec}));
+        cluster.admin.create_when_served(&pods, &pod).await;
+
+        // The kind Activity is not served. The last file shows when the kube-apiserver has read all.
+        gates(cluster, "apply", &GATES).await;
+        let open = ["cluster-upgrade-deny", "cordon-deny", "start-deny"];
+        gates(cluster, "apply", &open).await;
+        let closed = ["namespace-deletion-deny", "eviction-deny"];
+        gates(cluster, "apply", &closed).await;
+        let rescuer = rescuer(cluster);
+        for caller in [&cluster.admin, &rescuer] {
+            let evict = async || evict(caller, namespace).await;
+            until_refused("failed to find resource referenced by paramKind", evict).await;
+            let answers = requests_of_gates(caller, namespace).await;
+            let (others, refused) = answers.split_at(answers.len() - 2);
+            assert_admitted(others);
+            for (code, text) in refused {
+                assert!(*code >= 400 && text.contains("paramKind"), "{code} {text}");
+            }
+        }
+        gates(cluster, "delete", &closed).await;
+        until_admitted(async || evict(&cluster.admin, namespace).await).await;
+        assert_admitted(&requests_of_gates(&cluster.admin, namespace).await);
+
+        // The kind is served, and the server stops before it has seen these objects.
+        cluster
+            .apply_folders(&["deploy/crd", "deploy", "deploy/targets-default"])
+            .await;
+        let mut server = cluster.server().await;
+        cluster.register_server(&server).await;
+        cluster.kubectl("delete node n").await;
+        let nodes = async || {
+            let label = "ifo.kubevirt.io/activity=node";
+            let line = format!("get activities -n ifo-system -l {label} -o name");
+            let found = cluster.kubectl(&line).await;
+            ok_if(found.trim().is_empty(), found)
+        };
+        eventually("no node has an activity", nodes).await;
+        gates(cluster, "apply", &closed).await;
+        server.terminate().await;
+        cluster
+            .create(&NODE, None, &NODE.object("n", json!({})))
+            .await;
+        let namespace = cluster.new_namespace("without-activities").await;
+        cluster
+            .admin
+            .create_when_served(&POD.path(Some(namespace)), &pod)
+            .await;
+        until_refused("failed to configure", async || {
+            evict(&rescuer, namespace).await
+        })
+        .await;
+        let answers = requests_of_gates(&cluster.admin, namespace).await;
+        assert_admitted(&answers[..answers.len() - 2]);
+        gates(cluster, "delete", &closed).await;
+        until_admitted(async || evict(&cluster.admin, namespace).await).await;
+        assert_admitted(&requests_of_gates(&cluster.admin, namespace).await);
     });
 }
