@@ -209,7 +209,13 @@ fn the_eviction_gate_is_closed_while_the_namespace_is_busy_or_unknown_and_during
 
         // A rule that fails makes the activity unknown, which is refused as well.
         break_rule_set(cluster, namespace).await;
-        until_refused("RuleSetsNotWorking", evict).await;
+        let refused = until_refused("RuleSetsNotWorking", evict).await;
+        let steps = [
+            "Run kubectl get ors.",
+            "kubectl get ifos -n gate-eviction",
+            "ifo:break-glass",
+        ];
+        assert!(steps.iter().all(|it| refused.contains(it)), "{refused}");
         let (code, text) = self::evict(&rescuer(cluster), namespace).await;
         assert_eq!(code, 201, "{text}");
         gates(cluster, "delete", &files).await;
@@ -364,6 +370,17 @@ fn the_other_gates_refuse_while_something_is_in_flight() {
         for (code, text) in [cordon_as(&rescuer).await, delete_as(&rescuer).await] {
             assert_eq!(code, 200, "{text}");
         }
+        let set_ready = async |status: &str| {
+            let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}});
+            let answer = cluster.admin.merge(&format!("{node}/status"), &patch).await;
+            answer.ok();
+        };
+        set_ready("True").await;
+        let (code, text) = cordon().await;
+        assert_eq!(code, 403, "{text}");
+        set_ready("False").await;
+        let (code, text) = cordon().await;
+        assert_eq!(code, 200, "{text}");
         cluster.set_status(namespace, "gated", "Running").await;
         until_admitted(cordon).await;
         until_admitted(delete).await;

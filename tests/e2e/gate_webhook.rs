@@ -96,5 +96,13 @@ fn the_webhook_refuses_requests_while_something_is_in_flight_and_while_no_server
             let is_unavailable = code >= 500 && text.contains("gate.ifo.kubevirt.io");
             assert!(is_unavailable, "{code} {text}");
         }
+        // The kube-apiserver does not need the webhook for other changes of a node, or for the cordon of
+        // a node that is not ready.
+        let label = json!({"metadata": {"labels": {"a": "c"}}});
+        admin.merge(&NODE.one(None, "n2"), &label).await.ok();
+        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        let status = format!("{}/status", NODE.one(None, "n2"));
+        admin.merge(&status, &not_ready).await.ok();
+        cordon().await.ok();
     });
 }

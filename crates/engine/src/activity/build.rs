@@ -133,7 +133,7 @@ impl Activities {
                 ("Unknown", NOT_YET_READ, message)
             }
             (count, _) => {
-                let message = format!("{} may miss operations.", sets(count));
+                let message = format!("{} may miss operations. Run kubectl get ors.", sets(count));
                 ("Unknown", RULE_SETS_NOT_WORKING, message)
             }
         }

@@ -221,6 +221,9 @@ fn a_gap_makes_only_the_affected_activities_unknown() {
     assert_eq!(fixture.idle("shop", "namespace"), unknown);
     assert_eq!(fixture.idle("ifo-system", "component.kubevirt"), unknown);
     assert_eq!(fixture.cluster(), ("Unknown", RULE_SETS_NOT_WORKING));
+    let activity = fixture.activity("shop", "namespace").unwrap();
+    let message = &activity.idle().unwrap().message;
+    assert!(message.ends_with("Run kubectl get ors."), "{message}");
     let idle = Some(("True", NOTHING_IN_FLIGHT));
     assert_eq!(fixture.idle("other", "namespace"), idle);
 }
