@@ -130,12 +130,6 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     for fault in &faults {
         complain("error", fault);
     }
-    for rule_set in rules.rule_sets.iter().map(|it| &it.compiled) {
-        if let Some(reached) = rule_set.activity.reached_bound() {
-            let name = &rule_set.name;
-            complain("warning", format!("{name}: too many operations: {reached}"));
-        }
-    }
     match args.output {
         Format::Table => print_table(&operations)?,
         format => {
@@ -147,9 +141,9 @@ pub(super) fn run(args: &Args) -> Result<bool, Problem> {
     Ok(rules.is_valid && faults.is_empty())
 }
 
-/// Replays `events`, which are sorted by time, and returns the operations and the failures. With
-/// `hindsight`, operations end when they are no longer detected, even if their debounce period is
-/// not over at the end of the stream.
+/// Replays `events`, which are sorted by time, and returns the operations and the failures. Prints a
+/// warning for each rule set with too many operations. With `hindsight`, operations end when they
+/// are no longer detected, even if their debounce period is not over at the end of the stream.
 fn replay(
     rules: &LoadedRules,
     events: &[RecordedEvent],
@@ -192,6 +186,13 @@ fn replay(
     if hindsight {
         replay.observer.closed = true;
         while replay.observer.is_settling() && replay.expire_next() {}
+    }
+    // The activities lose the reached bounds when the replay is dropped.
+    for rule_set in rules.rule_sets.iter().map(|it| &it.compiled) {
+        if let Some(reached) = rule_set.activity.reached_bound() {
+            let name = &rule_set.name;
+            complain("warning", format!("{name}: too many operations: {reached}"));
+        }
     }
     replay.observer.into_results(hindsight)
 }

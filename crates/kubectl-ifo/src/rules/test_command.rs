@@ -18,15 +18,15 @@ use crate::cluster::problem::Problem;
 use crate::operations::operation::subject_path;
 use crate::output::plain_text::one_line;
 use crate::output::print::{Format, complain, formats, print, print_value, table};
-use ifo_api::Gvr;
 use ifo_api::live::SubjectReference;
+use ifo_api::{Gvr, Text};
 use ifo_cel::Doc;
 use ifo_client::manifest::Object;
-use ifo_engine::detect::{Evaluation, Finding, RuleValues, evaluate};
+use ifo_engine::detect::{Evaluation, Finding, MAX_OPERATIONS_ON_OBJECT, RuleValues, evaluate};
 use ifo_engine::rules::RuleBook;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// The arguments of `rules test`.
@@ -141,7 +141,13 @@ fn result<'a>(
 ) -> Result<ObjectResult<'a>, String> {
     let json = object.json.to_string();
     let doc = Doc::parse(json.as_bytes(), &book.projection).map_err(|error| error.to_string())?;
-    let evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
+    let mut evaluation = evaluate(book, &doc, now, &()).map_err(|error| error.to_string())?;
+    for rule_set in drop_hidden(&mut evaluation, now) {
+        let subject = subject_path(&evaluation.subject.reference);
+        let bound = format!("{MAX_OPERATIONS_ON_OBJECT} is the bound for a rule set on one object");
+        let warning = format!("{source}: {subject}: {rule_set}: too many operations: {bound}");
+        complain("warning", warning);
+    }
     let failures = evaluation.failures.iter().map(|(rule_set, failure)| {
         let (field, error) = (&failure.what, &failure.error);
         format!("{rule_set}: {field}: {error}")
@@ -167,21 +173,38 @@ fn result<'a>(
     Ok(result)
 }
 
+/// Removes what the server would not show at the time `now`:
+///
+/// - The findings of rules that failed. Failures are reported separately.
+/// - The findings for which `expression` is false, and only `continueWhile` is true. The rule then
+///   continues an operation that is already in flight. A single object does not show whether the
+///   operation is in flight.
+/// - A start in the future.
+/// - The operations of a rule set beyond [`MAX_OPERATIONS_ON_OBJECT`]. Returns the names of the rule
+///   sets with such operations.
+fn drop_hidden(evaluation: &mut Evaluation, now: Timestamp) -> impl Iterator<Item = Text> + use<> {
+    let mut counts: BTreeMap<Text, usize> = BTreeMap::new();
+    evaluation.findings.retain_mut(|finding| {
+        let values = finding.values.as_mut().filter(|it| !it.only_continues);
+        let Some(values) = values else { return false };
+        values.started = values.started.filter(|at| *at <= now);
+        let count = counts.entry(finding.rule_set.name.clone()).or_default();
+        *count += 1;
+        *count <= MAX_OPERATIONS_ON_OBJECT
+    });
+    counts.retain(|_, count| *count > MAX_OPERATIONS_ON_OBJECT);
+    counts.into_keys()
+}
+
 impl ObjectResult<'_> {
     fn subject(&self) -> &SubjectReference {
         &self.evaluation.subject.reference
     }
 
-    /// Returns the operations that rules detect, except in two cases:
-    ///
-    /// - The rule failed. Failures are reported separately.
-    /// - `expression` is false, and only `continueWhile` is true. The rule then continues an
-    ///   operation that is already in flight. A single object does not show whether the operation
-    ///   is in flight.
+    /// Returns the operations that clients would see, with their values.
     fn detected(&self) -> impl Iterator<Item = (&Finding, &RuleValues)> {
         let findings = self.evaluation.findings.iter();
-        let detected = findings.filter_map(|it| Some((it, it.values.as_ref()?)));
-        detected.filter(|(_, values)| !values.only_continues)
+        findings.filter_map(|it| Some((it, it.values.as_ref()?)))
     }
 
     /// Returns the JSON and YAML form.
