@@ -51,9 +51,10 @@ impl Term {
             operation: &operation.into(),
             timing_hash: "hash",
             namespace: None,
+            size: 1.0,
         };
         let now = Timestamp::UNIX_EPOCH;
-        self.baselines.learn(kind, Duration::from_mins(1), 1.0, now);
+        self.baselines.learn(kind, Duration::from_mins(1), now);
     }
 
     /// Returns the baselines in the ConfigMap as text. Empty if the ConfigMap has no baselines.

@@ -54,7 +54,7 @@ struct BaselineKey {
     namespace: Option<Text>,
 }
 
-/// The rule and the namespace of an operation whose duration is learned or compared.
+/// The facts about an operation whose duration is learned or compared.
 #[derive(Clone, Copy, Debug)]
 pub struct RunKind<'a> {
     /// Name of the rule set.
@@ -65,10 +65,11 @@ pub struct RunKind<'a> {
     pub timing_hash: &'a str,
     /// Namespace of the subject. None for a cluster-scoped subject.
     pub namespace: Option<&'a Text>,
+    /// Amount of work. It is 1 if the rule has no `size`.
+    pub size: f64,
 }
 
-/// The usual duration of an operation. If the rule has a `size`, the durations are for one unit of
-/// `size`.
+/// The usual duration of an operation, or of one unit of its `size`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UsualDuration {
     /// Median, in seconds.
@@ -194,10 +195,9 @@ impl SharedBaselines {
             .expect("no code panics while it holds this lock")
     }
 
-    /// Adds the duration of a successful run. `size` is the amount of work of the run, or 1 if the
-    /// rule yields no amount.
-    pub fn learn(&self, kind: RunKind<'_>, duration: Duration, size: f64, now: Timestamp) {
-        let seconds = duration.as_secs_f64() / size;
+    /// Adds the duration of a successful run, for one unit of its size.
+    pub fn learn(&self, kind: RunKind<'_>, duration: Duration, now: Timestamp) {
+        let seconds = duration.as_secs_f64() / kind.size;
         if !seconds.is_finite() {
             return;
         }
@@ -217,7 +217,8 @@ impl SharedBaselines {
 
     /// Returns the usual duration of an operation in its namespace, if at least 20 runs in this
     /// namespace are known. Otherwise returns the usual duration in all namespaces together. Only
-    /// runs with the timing hash of `kind` count. Returns None if no such run is known.
+    /// runs with the timing hash of `kind` count. Returns None if no such run is known. The
+    /// durations are for the size of `kind`.
     pub fn usual(&self, kind: RunKind<'_>) -> Option<UsualDuration> {
         let baselines = self.lock();
         let of = |namespace| {
@@ -226,8 +227,14 @@ impl SharedBaselines {
             baseline.usual.filter(|_| is_comparable)
         };
         let own = kind.namespace.and_then(|namespace| of(Some(namespace)));
-        own.filter(|own| own.runs >= ENOUGH_IN_NAMESPACE)
-            .or_else(|| of(None))
+        let usual = own
+            .filter(|own| own.runs >= ENOUGH_IN_NAMESPACE)
+            .or_else(|| of(None))?;
+        Some(UsualDuration {
+            typical: usual.typical * kind.size,
+            p95: usual.p95 * kind.size,
+            ..usual
+        })
     }
 
     /// Adds the runs of a text from [`SharedBaselines::encode`]. These runs count as older than the
@@ -301,6 +308,7 @@ impl SharedBaselines {
     }
 
     /// Returns rule set, operation and usual duration of each baseline of all namespaces together.
+    /// If the rule has a `size`, the durations are for one unit of `size`.
     pub fn of_all_namespaces(&self) -> Vec<(Text, Text, UsualDuration)> {
         let baselines = self.lock();
         let all = baselines.all.iter();

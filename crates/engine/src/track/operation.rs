@@ -234,7 +234,9 @@ impl Operation {
     pub fn apply_detections(&mut self, subject: &Subject, step: &SubjectEventContext<'_>) -> bool {
         let (rule_set, values) = self.next_values();
         let is_other = rule_set != self.rule_set();
-        let is_changed = is_other || values.shown != self.values.shown;
+        let is_changed = is_other
+            || values.shown != self.values.shown
+            || values.has_new_expectation(&self.values);
         let (rule_set, values) = (rule_set.clone(), values.clone());
         if is_other {
             Arc::make_mut(&mut self.object).spec.rule_set = rule_set;
@@ -255,7 +257,6 @@ impl Operation {
             now: step.now,
             expected: values.expected,
             stalled_after: values.stalled_after,
-            size: values.size,
             usual: kind.and_then(|kind| step.shared.baselines.usual(kind)),
         }
     }
@@ -278,23 +279,26 @@ impl Operation {
             && is_success
             && let Some(duration) = self.timing.comparable_duration(now.steady)
         {
-            let size = self.values.size.unwrap_or(1.0);
-            baselines.learn(kind, duration, size, now.wall);
+            baselines.learn(kind, duration, now.wall);
         }
     }
 
     /// Returns the identity of the baselines to which the runs of this operation belong. Returns
-    /// None if the rule is unknown.
+    /// None if this run cannot be compared with other runs: if the rule is unknown, or if its `size`
+    /// yields no amount.
     fn run_kind<'a>(
         &'a self,
         namespace: Option<&'a Text>,
         books: &'a Books,
     ) -> Option<RunKind<'a>> {
+        let rule = self.rule(books)?;
+        let has_size = rule.program("size").is_some();
         Some(RunKind {
             rule_set: self.rule_set(),
             operation: &self.what.operation,
-            timing_hash: &self.rule(books)?.timing_hash,
+            timing_hash: &rule.timing_hash,
             namespace,
+            size: if has_size { self.values.size? } else { 1.0 },
         })
     }
 

@@ -31,7 +31,7 @@ pub struct RuleValues {
     /// gives no such duration.
     pub stalled_after: Option<Duration>,
     /// Amount of work, above 0. The duration of a run is divided by this amount before it is
-    /// compared with other runs. None if the rule gives no amount.
+    /// compared with other runs. None if the rule has no `size`, or if its `size` yields no amount.
     pub size: Option<f64>,
     /// The values that clients see at once.
     pub shown: ShownValues,
@@ -91,6 +91,14 @@ impl RuleValues {
         let labels = labels.iter().flat_map(|(key, value)| [key, value]);
         let all = texts.into_iter().flatten().chain([message]).chain(labels);
         all.chain(nodes.iter()).map(|text| text.len()).sum()
+    }
+
+    /// Returns true if the change from `earlier` to these values changes the duration that clients
+    /// expect. After a takeover, the earlier duration and size are unknown, so their first values
+    /// are no change.
+    pub fn has_new_expectation(&self, earlier: &Self) -> bool {
+        earlier.size.is_some() && self.size != earlier.size
+            || earlier.expected.is_some() && self.expected != earlier.expected
     }
 
     /// Replaces the texts with the texts of an earlier detection. The progress and `instance` stay

@@ -103,10 +103,8 @@ pub struct TimingInput {
     /// The rule's `stalledAfter`. If the progress is below 100 % and has not risen for this counted
     /// time, the operation is stalled.
     pub stalled_after: Option<Duration>,
-    /// The amount of work, such as the size of a disk. None if the rule yields no amount. Then the
-    /// amount counts as 1.
-    pub size: Option<f64>,
-    /// The usual duration of earlier runs, for one unit of work. None if no run is known.
+    /// The usual duration of earlier runs, for the size of this operation. None if no run is known,
+    /// or if the size is unknown.
     pub usual: Option<UsualDuration>,
 }
 
@@ -234,7 +232,7 @@ impl OperationTiming {
             return Some((limit, Explanation::RuleLimit(limit)));
         }
         let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_JUDGE)?;
-        let p95 = duration_from_seconds(usual.p95 * input.size.unwrap_or(1.0))?;
+        let p95 = duration_from_seconds(usual.p95)?;
         let limit = p95.saturating_mul(2).max(p95.saturating_add(MIN_EXCESS));
         Some((limit, Explanation::EarlierRuns(p95, usual.runs)))
     }
@@ -272,7 +270,7 @@ impl OperationTiming {
         self.counting_since?;
         let left = self.left_by_rate().or_else(|| {
             let usual = input.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
-            let typical = duration_from_seconds(usual.typical * input.size.unwrap_or(1.0))?;
+            let typical = duration_from_seconds(usual.typical)?;
             typical.checked_sub(self.counted)
         })?;
         let left = SignedDuration::try_from(left).ok()?;
@@ -320,10 +318,9 @@ impl TimingInput {
     /// [`ENOUGH_TO_SHOW`] runs.
     fn usual_expectation(&self) -> Option<Expected> {
         let usual = self.usual.filter(|usual| usual.runs >= ENOUGH_TO_SHOW)?;
-        let size = self.size.unwrap_or(1.0);
         Some(Expected {
-            typical_seconds: rounded(usual.typical * size)?,
-            p95_seconds: Some(rounded(usual.p95 * size)?),
+            typical_seconds: rounded(usual.typical)?,
+            p95_seconds: Some(rounded(usual.p95)?),
             runs: Some(usual.runs),
             source: ExpectedSource::History,
             unknown: UnknownFields::new(),

@@ -147,13 +147,9 @@ fn baselines_survive_their_encoding_within_the_size_limit() {
             operation: &operation,
             timing_hash: "1234abcd",
             namespace: Some(&namespace),
+            size: 1.0,
         };
-        many.learn(
-            kind,
-            Duration::from_secs_f64(seconds),
-            1.0,
-            fixture.now.wall,
-        );
+        many.learn(kind, Duration::from_secs_f64(seconds), fixture.now.wall);
     };
     let count = || SharedBaselines::default().load(&many.encode()).unwrap();
     (0..600).for_each(&mut learn);
