@@ -308,6 +308,12 @@ impl TrackedSubject {
         let end = (&end, step.books);
         step.shared
             .complete(&self.identity, &mut operation, &self.subject, end, then);
+        // A superseded operation starts no earlier than the end that clients see.
+        for (_, waiting) in &mut self.waiting {
+            if let Some(earliest) = &mut waiting.earliest {
+                *earliest = operation.detected_until(at);
+            }
+        }
         Some(operation)
     }
 

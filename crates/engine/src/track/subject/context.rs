@@ -29,8 +29,7 @@ pub struct SubjectEventContext<'a> {
     /// outcome, its run ends at this time.
     ///
     /// If rules still detect a superseded operation, its next run starts when the superseding
-    /// operation ends. This run gets the start time that its rule yields. If the rule yields no
-    /// start time, the run gets the time at which the previous run was superseded.
+    /// operation ends.
     pub transition: OperationStart,
 }
 

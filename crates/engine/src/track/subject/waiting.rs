@@ -9,6 +9,7 @@ use crate::track::operation::{Detections, Operation, OperationStart, Yielded};
 use crate::track::superseded_operations::{self, OperationCandidate, OperationName};
 use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
+use jiff::Timestamp;
 use litemap::LiteMap;
 use std::time::Instant;
 
@@ -25,7 +26,11 @@ pub(super) struct WaitingOperation {
     /// or `Failing` before clients see this state. This time already counts while the operation
     /// waits.
     pub yielded: Yielded,
+    /// Start of the operation, unless its rule yields another start.
     pub start: OperationStart,
+    /// Earliest start. None if no other operation has superseded this one. Otherwise, this is the
+    /// end of the other operation, or [`Timestamp::MIN`] while the other operation is in flight.
+    pub earliest: Option<Timestamp>,
     /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
     /// in flight and was superseded.
     pub ready: Option<Instant>,
@@ -58,6 +63,7 @@ impl TrackedSubject {
             }),
             detections,
             start,
+            earliest: None,
         };
         self.waiting.insert(what, waiting);
     }
@@ -107,14 +113,18 @@ impl TrackedSubject {
     }
 
     /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
-    /// detected, it becomes a waiting operation.
+    /// detected, it becomes or stays a waiting operation.
     fn supersede(&mut self, what: OperationName, by: Text, step: &mut SubjectEventContext<'_>) {
+        if let Some(waiting) = self.waiting.get_mut(&what) {
+            waiting.earliest.get_or_insert(Timestamp::MIN);
+        }
         let ended = self.complete(&what, End::Superseded(by), step.transition.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
                 yielded: ended.yielded,
                 detections: ended.detections,
                 start: step.transition,
+                earliest: Some(Timestamp::MIN),
                 ready: None,
             };
             self.waiting.insert(what, waiting);
@@ -139,6 +149,8 @@ impl TrackedSubject {
             at,
             source: StartTimeSource::Expression,
         });
+        let earliest = waiting.earliest.filter(|earliest| *earliest > start.at);
+        let start = earliest.map_or(start, OperationStart::detected);
         let id = (self.identity.clone(), what.clone());
         let operation = Operation::start(
             &self.identity,
