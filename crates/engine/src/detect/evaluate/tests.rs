@@ -156,12 +156,13 @@ fn unprintable_characters_of_an_object_do_not_reach_the_operation() {
 }
 
 #[test]
-fn nodes_without_a_printable_name_and_further_nodes_than_sixteen_are_left_out() {
+fn of_the_nodes_the_first_sixteen_different_printable_names_are_kept() {
     let rules = "nodes: object.nodes\nrules:\n- {operation: A, expression: 'true'}";
     let names: Vec<String> = (0..20).map(|n| format!("node-{n}")).collect();
     let mut all: Vec<String> = ["", "node\u{202e}", "node\u{1b}", &"n".repeat(254)]
         .map(str::to_owned)
         .into();
+    all.extend(vec![names[0].clone(); 16]);
     all.extend(names.clone());
     let evaluation = evaluate_object(&book(&[("set", rules)]), &json!({"nodes": all}));
     let values = evaluation.findings[0].values.as_ref().unwrap();

@@ -6,7 +6,7 @@ use ifo_api::{Text, is_unprintable, labels};
 use ifo_cel::EvaluationFault;
 use std::sync::Arc;
 
-/// Maximum number of nodes of one operation. Further nodes are left out.
+/// Maximum number of different nodes of one operation. Further nodes are left out.
 const MAX_NODES: usize = 16;
 
 /// The labels and nodes that all operations of one rule set on one object share. They are computed
@@ -65,12 +65,16 @@ impl ObjectEvaluator<'_, '_> {
             return Nodes::default();
         };
         match program.strings::<Text>(&mut self.scope) {
-            Ok(mut nodes) => {
+            Ok(yielded) => {
                 let is_name = |name: &str| {
                     !name.is_empty() && name.len() <= MAX_IDENTITY && !name.contains(is_unprintable)
                 };
-                nodes.retain(|name| is_name(name));
-                nodes.truncate(MAX_NODES);
+                let mut nodes = Vec::new();
+                for name in yielded {
+                    if nodes.len() < MAX_NODES && is_name(&name) && !nodes.contains(&name) {
+                        nodes.push(name);
+                    }
+                }
                 nodes.into()
             }
             Err(EvaluationFault::Missing(_)) => Nodes::default(),
