@@ -5,7 +5,7 @@
 //!
 //! Each rule set has a budget of writes. So if another client edits the status of a rule set again
 //! and again, the controller repairs this status up to ten times without a delay, and then only
-//! once a minute.
+//! once a minute. A new generation of the rule set has the full budget.
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -69,9 +69,9 @@ pub(super) struct StatusWrites {
     limit: Arc<Semaphore>,
     /// The rule sets with a write in flight.
     writing: HashSet<String>,
-    /// For each rule set that has used some of its budget: the time at which its budget is full
-    /// again.
-    refilled: HashMap<String, Instant>,
+    /// For each rule set that has used some of its budget: its generation, and the time at which its
+    /// budget is full again.
+    refilled: HashMap<String, (Option<i64>, Instant)>,
 }
 
 impl StatusWrites {
@@ -93,9 +93,14 @@ impl StatusWrites {
     /// The controller calls this method again after some seconds, with the statuses of that time.
     pub(super) fn start_all(&mut self, writes: Vec<StatusWrite>) {
         let now = Instant::now();
-        self.refilled.retain(|_, refilled| *refilled > now);
+        self.refilled.retain(|_, (_, refilled)| *refilled > now);
         for write in writes {
-            let refilled = self.refilled.entry(write.name.clone()).or_insert(now);
+            let full = (write.status.observed_generation, now);
+            let budget = self.refilled.entry(write.name.clone()).or_insert(full);
+            if budget.0 != full.0 {
+                *budget = full;
+            }
+            let (_, refilled) = budget;
             let has_budget = *refilled <= now + REFILL_PERIOD * (BUDGET - 1);
             if has_budget && !self.writing.contains(&write.name) {
                 *refilled += REFILL_PERIOD;
@@ -126,7 +131,8 @@ impl StatusWrites {
         let StatusAnswer::Written(version) = answer else {
             // With this time, the budget allows exactly one write when the delay is over.
             let refilled = Instant::now() + REFILL_PERIOD * (BUDGET - 1) + RETRY_DELAY;
-            self.refilled.insert(write.name, refilled);
+            let generation = write.status.observed_generation;
+            self.refilled.insert(write.name, (generation, refilled));
             return None;
         };
         Some((write, version))

@@ -191,6 +191,24 @@ async fn repeated_edits_of_a_status_are_repaired_once_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn many_edits_of_the_rules_do_not_delay_the_status() {
+    let (mut fixture, status, version) = ready().await;
+    let mut changed = at(version, Some(status));
+    for edit in 1..=20 {
+        changed = edited(changed, &format!("object.a == {edit}"));
+        let version = version + 10 * edit;
+        fixture.set_version(version);
+        changed.metadata.resource_version = Some(version.to_string());
+        fixture.apply(&changed);
+        moment().await;
+        fixture.catch_up().await;
+        let status = fixture.status("a");
+        assert_eq!(status.observed_generation, changed.metadata.generation);
+        has(&status, "Ready", "True/Watching");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn repair_does_not_delay_the_next_change_of_the_status() {
     let (mut fixture, status, version) = ready().await;
     fixture.edit(version + 1, &edited_elsewhere(&status));
