@@ -26,6 +26,11 @@ pub enum EvaluationError {
         "expected Succeeded, Failed, Superseded or an empty string, found another string of {0} characters"
     )]
     Outcome(usize),
+    /// The rule has no `itemKey`, and an element cannot be a key. Contains the index of the element.
+    #[error(
+        "the rule needs an itemKey such as item.name, because element {0} is neither a string nor an int"
+    )]
+    NoKey(usize),
     /// The `itemKey` is empty or too long. Contains its length in bytes.
     #[error("expected a string of 1 to 253 bytes, found {0} bytes")]
     KeyLength(usize),

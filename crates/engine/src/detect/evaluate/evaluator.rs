@@ -107,7 +107,14 @@ impl<'s> ObjectEvaluator<'_, 's> {
                 Ok(key) => without_unprintable(key).into(),
                 Err(EvaluationFault::Missing(_)) => continue,
                 Err(failure) => {
-                    self.record_detection_failure(current, "itemKey", failure.into());
+                    let (field, error) = match failure {
+                        // Without `itemKey`, the key is the element itself.
+                        EvaluationFault::Error { .. } if each.key.source() == "item" => {
+                            ("forEach", EvaluationError::NoKey(index))
+                        }
+                        failure => ("itemKey", failure.into()),
+                    };
+                    self.record_detection_failure(current, field, error);
                     all_keys_are_known = false;
                     continue;
                 }

@@ -24,7 +24,7 @@ fn object() -> Value {
 }
 
 /// Expressions that fail, each with a part of the expected error.
-const FAILURES: [(&str, &str); 22] = [
+const FAILURES: [(&str, &str); 23] = [
     ("expression: int(object.text) > 1", "conversion"),
     ("expression: object.text", "expected type 'bool'"),
     ("expression: object.text.matches(object.pattern)", "regexp"),
@@ -48,6 +48,7 @@ const FAILURES: [(&str, &str); 22] = [
     ("forEach: object.text", "found 'string'"),
     ("forEach: object.many", "at most 1000"),
     ("forEach: object.list", "253 bytes"),
+    ("forEach: [object.yes]", "needs an itemKey"),
     (
         "forEach: object.twice",
         "element 1 has the key of an earlier",
