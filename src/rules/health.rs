@@ -31,7 +31,7 @@ const BEHIND: &str = "Changes of the target wait for more than 5 s until the rul
 
 /// Text at the end of the message of `TooManyOperations`.
 const UNTIL_ROOM: &str = " When operations end, the server lists the objects again and shows the \
-                          missing operations. See the bounds on operations in docs/rules.md.";
+                          missing operations. See the bounds on operations in docs/bounds.md.";
 
 /// Text at the end of the message of `InvalidRule` while the server evaluates the rules of the last
 /// valid spec.

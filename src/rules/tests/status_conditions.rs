@@ -334,7 +334,7 @@ fn rule_set_is_not_ready_while_a_bound_refuses_its_operations() {
         message(&refused, "Ready").starts_with(
             "Operations may be missing: 10000 operations are counted, and 10000 is the bound for \
              a rule set. When operations end, "
-        ),
+        ) && message(&refused, "Ready").ends_with(" docs/bounds.md."),
         "{}",
         message(&refused, "Ready")
     );

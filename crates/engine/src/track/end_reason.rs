@@ -27,8 +27,8 @@ pub enum End {
         /// True if the purpose of the operation was that the object is deleted.
         is_success: bool,
     },
-    /// The rule that detected the operation was removed, and no other rule can detect the
-    /// operation.
+    /// No rule can detect the operation any more. For example, its rule was removed, or its rule
+    /// set no longer watches the namespace of the object.
     RuleRemoved,
     /// The cluster no longer serves the resource of the object.
     TargetRemoved,
@@ -97,7 +97,9 @@ impl End {
             Self::Superseded(by) => return format!("Superseded by {by}."),
             Self::Replaced => "Another run of the operation took over.",
             Self::SubjectDeleted { .. } => "The subject was deleted.",
-            Self::RuleRemoved => "The rule that detected the operation was removed.",
+            Self::RuleRemoved => {
+                "The rule was removed, or its rule set no longer watches the subject."
+            }
             Self::TargetRemoved => "The subject's resource is no longer served.",
         };
         fixed.to_owned()
