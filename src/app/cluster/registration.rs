@@ -25,7 +25,6 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -159,12 +158,8 @@ impl Registration {
 /// Returns the labels, the annotations and the spec of the `APIService`.
 fn desired(config: &Serve) -> Value {
     let (version, group) = API_SERVICE.split_once('.').unwrap_or_default();
-    let annotations = config.register_annotation.iter().cloned();
-    json!({
-        "metadata": {
-            "labels": {"app.kubernetes.io/part-of": "ifo"},
-            "annotations": annotations.collect::<BTreeMap<_, _>>(),
-        },
+    let mut desired = json!({
+        "metadata": {"labels": {"app.kubernetes.io/part-of": "ifo"}},
         "spec": {
             "group": group,
             "version": version,
@@ -177,7 +172,12 @@ fn desired(config: &Serve) -> Value {
             },
             "insecureSkipTLSVerify": null,
         },
-    })
+    });
+    // An empty map would count as a change, because the kube-apiserver does not store it.
+    for (key, value) in &config.register_annotation {
+        desired["metadata"]["annotations"][key] = json!(value);
+    }
+    desired
 }
 
 #[cfg(test)]

@@ -29,14 +29,21 @@ fn config(flags: &[&str]) -> Serve {
 
 /// Starts the task with `--register`. Returns the readiness of the replica.
 fn start(cluster: &Cluster) -> Arc<Readiness> {
+    start_with(
+        cluster,
+        &[
+            "--namespace=operations",
+            "--service-name=ifo",
+            "--register-annotation=example.com/inject=true",
+        ],
+    )
+}
+
+fn start_with(cluster: &Cluster, flags: &[&str]) -> Arc<Readiness> {
     let (sender, bundle) = watch::channel(Arc::from("PEM"));
     // The bundle stays valid after its sender is dropped.
     drop(sender);
-    let config = config(&[
-        "--namespace=operations",
-        "--service-name=ifo",
-        "--register-annotation=example.com/inject=true",
-    ]);
+    let config = config(flags);
     let task = Registration::new(cluster.client(), Some(&config), Some(bundle));
     let readiness = Arc::new(Readiness::new());
     tokio::spawn(task.keep(readiness.clone()));
@@ -120,6 +127,17 @@ async fn a_changed_apiservice_is_repaired_and_foreign_fields_are_kept() {
     assert_eq!(owners[1]["uid"], "uid-of-other");
     // The task of the caBundle writes this field.
     assert_eq!(repaired["spec"]["caBundle"], "b3RoZXI=");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unchanged_apiservice_is_not_written() {
+    for flags in [&[][..], &["--register-annotation=example.com/inject=true"]] {
+        let cluster = cluster();
+        start_with(&cluster, flags).set_was_ready();
+        tokio::time::sleep(CHECK_INTERVAL * 10).await;
+        assert!(cluster.get(PATH).is_some());
+        assert!(cluster.seen(&Method::PATCH).is_empty(), "{flags:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
