@@ -16,13 +16,16 @@ pub enum LogFormat {
     Json,
 }
 
-/// Log filter for kube's client. It suppresses two kinds of messages:
+/// Log filter for the kube crate. It suppresses three kinds of messages:
 ///
 /// - If an answer cannot be decoded, the client logs the whole answer at the level WARN. The answer
 ///   can contain an object, which must not be in the log.
 /// - The module `builder` logs each failed request at the level ERROR. The code of this server that
 ///   sends the request also logs the failure, together with the purpose of the request.
-const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off";
+/// - The module `watcher` logs each request that fails with 403 at the level WARN. The code of this
+///   server that uses the watch decides what to log.
+const KUBE_CLIENT_FILTER: &str = "kube_client::client=error,kube_client::client::builder=off,\
+                                  kube_runtime::watcher=off";
 
 /// Log filter for the debug messages of this server. `ifo` selects all crates whose names begin
 /// with `ifo`.

@@ -1,8 +1,9 @@
 //! Computes the delay before the next attempt to reach an API server (exponential backoff). When an
-//! API server restarts, all feeds (watches of resources) lose their connection at the same moment.
-//! The delay has a random part (jitter), so that the feeds do not reconnect at the same moment. The
-//! server also waits for this delay before it restarts a feed that has ended unexpectedly.
+//! API server restarts, all watches lose their connection at the same moment. The delay has a random
+//! part (jitter), so that the watches do not reconnect at the same moment. The server also waits for
+//! this delay before it restarts a feed that has ended unexpectedly.
 
+use kube::runtime::utils;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -15,6 +16,10 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// number, even if the attempt ends without an error. So if an API server ends each watch at once,
 /// the delay grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
+
+/// Maximum delay of a [`WatchBackoff`]. It is short, because users of the plugin wait for the
+/// watch.
+const MAX_WATCH_DELAY: Duration = Duration::from_secs(10);
 
 /// Counts the attempts that ended since the last attempt that lasted at least `STABLE_AFTER`.
 #[derive(Debug, Default)]
@@ -38,9 +43,38 @@ impl Backoff {
     }
 }
 
+/// The delays after errors of a watch of the kube crate, up to [`MAX_WATCH_DELAY`].
+#[derive(Debug, Default)]
+pub struct WatchBackoff {
+    backoff: Backoff,
+    /// Begin of the newest attempt. None before the first error.
+    began: Option<Instant>,
+}
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        let delay = self
+            .backoff
+            .next(self.began.unwrap_or(now), MAX_WATCH_DELAY);
+        self.began = Some(now + delay);
+        Some(delay)
+    }
+}
+
+impl utils::Backoff for WatchBackoff {
+    /// Does nothing. The kube crate calls this method after each `Ok` of the watch, also after
+    /// `Event::Init`. The watch returns this event before each list, even if the list then fails.
+    fn reset(&mut self) {}
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use futures::{StreamExt as _, stream};
+    use kube::runtime::WatchStreamExt as _;
 
     #[test]
     fn delays_double_with_jitter_up_to_the_cap() {
@@ -68,5 +102,17 @@ mod tests {
         assert!(backoff.next(began, cap) > FIRST_DELAY);
         tokio::time::advance(STABLE_AFTER).await;
         assert!(backoff.next(began, cap) <= FIRST_DELAY);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_whose_list_always_fails_backs_off() {
+        let init_then_failure = stream::iter([Ok("Init"), Err("403")]).cycle();
+        let events = init_then_failure.backoff(WatchBackoff::default());
+        let began = Instant::now();
+        let errors: Vec<_> = events.take(40).collect().await;
+        assert_eq!(errors.len(), 40);
+        let elapsed = began.elapsed().as_secs();
+        // 19 delays: seven shorter ones, and at least 12 of 5 s to 10 s.
+        assert!((60..180).contains(&elapsed), "{elapsed} s");
     }
 }

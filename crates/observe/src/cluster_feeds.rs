@@ -2,14 +2,15 @@
 //! in one. All feeds share one [`Connection`], and one permit for large objects.
 
 use super::{
-    Connection, Feed, Raw, backoff::Backoff, inline, lines::LargeObjects, list::FIRST_PAGE,
-    requests::resource, watch_task::WatchTask,
+    Connection, Feed, Raw, inline, lines::LargeObjects, list::FIRST_PAGE, requests::resource,
+    watch_task::WatchTask,
 };
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use ifo_api::live::SubjectReference;
 use ifo_api::{Gvr, Source};
+use ifo_client::backoff::Backoff;
 use ifo_client::list::escape;
 use kube::core::{DynamicObject, Request};
 use kube::{Api, Resource as _};

@@ -16,6 +16,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 use ifo_api::{Gvr, Resolution};
+use ifo_client::backoff::WatchBackoff;
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
@@ -210,7 +211,8 @@ where
 {
     // Only metadata is read, because the schemas in CRDs are large and not needed.
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
-    let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
+    let events = watcher::watcher(api, watcher::Config::default());
+    let events = events.backoff(WatchBackoff::default());
     events.filter_map(|event| {
         if let Err(error) = &event {
             debug!(kind = %K::kind(&()), %error, "changes cannot be watched");

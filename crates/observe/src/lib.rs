@@ -18,7 +18,6 @@ mod cluster_feeds;
 mod connection;
 mod discovery;
 
-mod backoff;
 mod lines;
 mod list;
 mod requests;
@@ -27,7 +26,6 @@ mod tests;
 mod watch_event;
 mod watch_task;
 
-pub use backoff::Backoff;
 pub use cluster_feeds::ClusterFeed;
 pub use connection::{ConnectError, Connection, connect};
 pub use discovery::Discovery;

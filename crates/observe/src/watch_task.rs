@@ -17,13 +17,13 @@
 
 use super::{
     GapReason, Raw,
-    backoff::Backoff,
     lines::{LargeObjects, Lines, NextLine},
     requests::{Failure, unreachable},
     watch_event::{self, WatchLine},
 };
 use futures::{AsyncBufRead, SinkExt as _, channel::mpsc};
 use ifo_api::Source;
+use ifo_client::backoff::Backoff;
 use kube::api::WatchParams;
 use std::{
     pin::{Pin, pin},

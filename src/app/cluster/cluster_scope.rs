@@ -4,8 +4,10 @@
 //!   cluster is idle.)
 //! - The tracker deletes the completed operations in deleted namespaces.
 
+use crate::telemetry::FailureLog;
 use futures::{Stream, StreamExt as _};
 use ifo_api::Text;
+use ifo_client::backoff::WatchBackoff;
 use ifo_engine::track::{Existing, Message, Namespaces};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -25,7 +27,7 @@ pub(super) async fn watch_namespaces(
     existing: watch::Sender<Option<Arc<Namespaces>>>,
     tracker: mpsc::Sender<Message>,
 ) {
-    let found = found::<Namespace>(events(client));
+    let found = found::<Namespace>(events(client), "namespaces can be watched again");
     report_namespaces(found, existing, tracker).await;
 }
 
@@ -46,7 +48,7 @@ async fn report_namespaces(
 
 /// Watches the nodes until the leadership term ends.
 pub(super) async fn watch_nodes(client: Client, tracker: mpsc::Sender<Message>) {
-    let mut found = pin!(found::<Node>(events(client)));
+    let mut found = pin!(found::<Node>(events(client), "nodes can be watched again"));
     while let Some(nodes) = found.next().await {
         let existing = Existing::Nodes(nodes.into_keys().collect());
         if tracker.send(Message::Existing(existing)).await.is_err() {
@@ -65,16 +67,27 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
 {
     let api: Api<PartialObjectMeta<K>> = Api::all(client);
-    watcher(api, watcher::Config::default()).default_backoff()
+    watcher(api, watcher::Config::default()).backoff(WatchBackoff::default())
 }
 
 /// Returns all existing objects after each list, and after each creation or deletion of an object.
-fn found<K>(events: impl Stream<Item = WatchEvent<K>>) -> impl Stream<Item = Namespaces>
+/// Logs failures. `recovered` is the log message after a recovery.
+fn found<K>(
+    events: impl Stream<Item = WatchEvent<K>>,
+    recovered: &'static str,
+) -> impl Stream<Item = Namespaces>
 where
     K: Resource<DynamicType = ()>,
 {
+    let mut failures = FailureLog::new(recovered);
     let (mut listed, mut found) = (Namespaces::new(), Namespaces::new());
     events.filter_map(move |event| {
+        // `Init` is no success: it comes before each list, even if the list then fails.
+        if !matches!(event, Ok(Event::Init))
+            && let Some(error) = failures.record(&event)
+        {
+            tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
+        }
         let has_changed = match event {
             Ok(Event::Init) => {
                 listed.clear();
@@ -94,10 +107,7 @@ where
                 let name = object.metadata.name.unwrap_or_default();
                 found.remove(&*name).is_some()
             }
-            Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
-                false
-            }
+            Err(_) => false,
         };
         std::future::ready(has_changed.then(|| found.clone()))
     })
@@ -112,6 +122,29 @@ fn entry(object: ObjectMeta) -> Option<(Text, Timestamp)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::testing::CapturedLog;
+    use aggregated_apiserver::auth::testing::Cluster;
+    use http::Method;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lasting_failure_is_retried_slowly_and_logged_once() {
+        let captured = CapturedLog::default();
+        let log = captured.begin();
+        let cluster = Cluster::new();
+        for _ in 0..1_000 {
+            cluster.refuse(Method::GET, "/nodes", 403);
+        }
+        let (tracker, _messages) = mpsc::channel(16);
+        let watching = watch_nodes(cluster.client(), tracker);
+        let _ = tokio::time::timeout(std::time::Duration::from_mins(10), watching).await;
+        drop(log);
+        let requests = cluster.seen(&Method::GET).len();
+        assert!((60..=130).contains(&requests), "{requests} requests");
+        let lines = captured.lines();
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert_eq!(lines[0]["message"], "objects cannot be watched");
+        assert_eq!(lines[0]["kind"], "Node");
+    }
 
     #[tokio::test(start_paused = true)]
     async fn each_change_of_a_namespace_is_reported_once() {
@@ -128,7 +161,7 @@ mod tests {
         let send = |event| sender.unbounded_send(Ok(event)).unwrap();
         let (existing, listed) = watch::channel(None);
         let (tracker, mut messages) = mpsc::channel(16);
-        let found = found::<Namespace>(received);
+        let found = found::<Namespace>(received, "namespaces can be watched again");
         tokio::spawn(report_namespaces(found, existing, tracker));
         let mut next = async || {
             tokio::time::sleep(std::time::Duration::from_secs(1)).await;

@@ -11,6 +11,7 @@ use futures::StreamExt as _;
 use futures::stream::{self, BoxStream};
 use ifo_api::ruleset::OperationRuleSet;
 use ifo_api::{Gvr, Source, schema};
+use ifo_client::backoff::WatchBackoff;
 use ifo_observe::{Feed, GapReason, Raw};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::runtime::{WatchStreamExt as _, watcher};
@@ -79,7 +80,8 @@ fn missing_fields(client: Client) -> BoxStream<'static, RuleSetEvent> {
     let api: Api<CustomResourceDefinition> = Api::all(client);
     let only = watcher::Config::default().fields(&format!("metadata.name={DEFINITION}"));
     let mut last: Option<Vec<String>> = None;
-    let definitions = watcher(api, only).default_backoff().applied_objects();
+    let definitions = watcher(api, only).backoff(WatchBackoff::default());
+    let definitions = definitions.applied_objects();
     let missing = definitions.filter_map(move |found| {
         let missing = found.ok().map(|found| schema::missing_fields(&found));
         let missing = missing.filter(|missing| last.as_ref() != Some(missing));

@@ -182,9 +182,11 @@ impl AuthenticationConfig {
     }
 
     /// Replaces `config` when the `ConfigMap` changes. Never ends. If the `ConfigMap` is deleted,
-    /// cannot be read or is invalid, the last valid configuration stays in use.
+    /// cannot be read or is invalid, the last valid configuration stays in use. A lasting failure is
+    /// logged once.
     pub async fn follow(client: Client, config: Arc<ArcSwap<Self>>) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
+        let mut last_failure = None;
         let mut states = watch_object(api, NAME).default_backoff().boxed();
         while let Some(state) = states.next().await {
             let applied = match state {
@@ -192,7 +194,8 @@ impl AuthenticationConfig {
                 Ok(None) => Err("it was deleted".to_owned()),
                 Err(error) => Err(error.to_string()),
             };
-            if let Err(error) = applied {
+            let failure = applied.err();
+            if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {
                 tracing::warn!(
                     namespace = NAMESPACE,
                     name = NAME,
@@ -201,6 +204,7 @@ impl AuthenticationConfig {
                      in use"
                 );
             }
+            last_failure = failure;
         }
     }
 

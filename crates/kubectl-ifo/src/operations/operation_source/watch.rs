@@ -5,6 +5,7 @@ use crate::cluster::api_client::ApiClient;
 use crate::cluster::problem::Problem;
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt as _};
+use ifo_client::backoff::WatchBackoff;
 use kube::Api;
 use kube::api::{ApiResource, DynamicObject, Resource as _};
 use kube::runtime::WatchStreamExt as _;
@@ -58,7 +59,7 @@ pub(crate) fn changes(
     };
     let mut listed = Vec::new();
     let changes = with_relist(api, config)
-        .default_backoff()
+        .backoff(WatchBackoff::default())
         .filter_map(move |event| {
             let change = match event {
                 Ok(Event::Init) => {
