@@ -6,7 +6,7 @@ use ifo_api::ruleset::{
     EVALUATION_FAILED, GROUP_NOT_SERVED, NOT_INSTALLED, NOT_SERVED, TOO_MANY_OPERATIONS,
 };
 use ifo_api::{Gvr, Resolution};
-use ifo_engine::rules::{Activity, RuleSet};
+use ifo_engine::rules::{Activity, RuleSet, UnknownDetections};
 use std::sync::Arc;
 
 /// Reason of `Ready` while the newest spec is being compiled.
@@ -241,13 +241,15 @@ impl NotReady {
         }
         // If a rule fails on an object, the server does not know whether an operation is in flight on
         // this object.
-        let objects = activity.unknown().objects;
-        (objects > 0).then(|| Self::new(EVALUATION_FAILED, "", evaluation_fails(objects)))
+        let unknown = activity.unknown();
+        (unknown.objects > 0).then(|| Self::new(EVALUATION_FAILED, "", evaluation_fails(&unknown)))
     }
 }
 
 /// Returns a text such as `evaluation fails on 3 objects`.
-pub(super) fn evaluation_fails(objects: usize) -> String {
+pub(super) fn evaluation_fails(unknown: &UnknownDetections) -> String {
+    let objects = unknown.objects;
+    let at_least = if unknown.has_more { "at least " } else { "" };
     let plural = if objects == 1 { "" } else { "s" };
-    format!("evaluation fails on {objects} object{plural}")
+    format!("evaluation fails on {at_least}{objects} object{plural}")
 }

@@ -238,6 +238,7 @@ mod tests {
         let _unknown = rules.activity.report(Fact::Unknown {
             namespace: Some("shop".into()),
             operations: vec!["Migrating".into()],
+            is_uncounted: false,
         });
         let gap = rule_set().gap().expect("a bound is reached");
         assert_eq!(gap.reason, "too many operations: 10000 are counted");

@@ -3,7 +3,7 @@
 use super::health::{NotReady, RuleSetHealth, WATCH_FAILED, WatchState, evaluation_fails};
 use ifo_api::ruleset::{EVALUATION_FAILED, NOT_INSTALLED, OperationRuleSetStatus};
 use ifo_api::{Resolution, printable};
-use ifo_engine::rules::{Activity, EvaluationFailure, RuleSet};
+use ifo_engine::rules::RuleSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::time::Duration;
@@ -97,7 +97,7 @@ pub(super) fn compute(
     };
     if let Some(activity) = compiled.map(|rule_set| &rule_set.activity)
         && let Some(evaluated) = activity.last_evaluation()
-        && (is_due(written, activity, requeue) || status != *written)
+        && (is_due(written, evaluated, requeue) || status != *written)
     {
         status.last_evaluation_time = Some(whole_seconds(evaluated));
     }
@@ -166,7 +166,8 @@ fn condition(
     }
 }
 
-/// Returns the message of the condition `EvaluationFailed`. Returns `None` if there is no unknown
+/// Returns the message of the condition `EvaluationFailed`, with the last failure of each field that
+/// has failed recently. Returns `None` if there is no unknown
 /// detection, and no rule has failed in the last two `requeue` intervals.
 ///
 /// A detection is unknown if a rule fails on an object: the server then does not know whether the
@@ -178,29 +179,39 @@ fn evaluation_failure(
     requeue: Duration,
 ) -> Option<String> {
     let activity = &rule_set.activity;
-    let objects = activity.unknown().objects;
-    let recent =
-        |failure: &EvaluationFailure| now.duration_since(failure.at).unsigned_abs() < requeue * 2;
-    let failure = match objects {
-        0 => Some(activity.last_failure().filter(recent)?),
-        _ => activity.last_detection_failure(),
+    let unknown = activity.unknown();
+    let is_unknown = unknown.objects > 0;
+    // While a detection is unknown, its failure can be old, because the server evaluates a rule on
+    // an object only when the object changes. So the last failure always counts as recent then.
+    let (failures, newest) = if is_unknown {
+        let failures = activity.detection_failures();
+        let newest = failures.iter().map(|failure| failure.at).max();
+        (failures, newest.unwrap_or(now))
+    } else {
+        (activity.failures(), now)
     };
+    let recent = failures
+        .iter()
+        .filter(|failure| newest.duration_since(failure.at).unsigned_abs() < requeue * 2);
+    let texts = recent.map(|failure| format!("{}: {}", failure.what, failure.error));
+    let texts = texts.collect::<Vec<_>>().join("; ");
+    if texts.is_empty() && !is_unknown {
+        return None;
+    }
     let before = find(written, "EvaluationFailed");
     let was_unknown = find(written, "Ready").is_some_and(|ready| ready.reason == EVALUATION_FAILED);
-    // The number of objects in the message can change with each evaluated object. The old message
-    // stays until the requeue interval has passed, so that there are few writes.
+    // The message can change with each evaluated object. The old message stays until the requeue
+    // interval has passed, so that there are few writes.
     if let Some(before) = before
-        && was_unknown == (objects > 0)
-        && !is_due(written, activity, requeue)
+        && was_unknown == is_unknown
+        && !is_due(written, now, requeue)
     {
         return Some(before.message.clone());
     }
-    let last = failure.map_or_else(String::new, |failure| {
-        format!("{}: {}", failure.what, failure.error)
-    });
-    Some(match objects {
-        0 => last,
-        _ => format!("{}: {last}", evaluation_fails(objects)),
+    Some(if is_unknown {
+        format!("{}: {texts}", evaluation_fails(&unknown))
+    } else {
+        texts
     })
 }
 
@@ -209,15 +220,11 @@ fn find<'a>(status: &'a OperationRuleSetStatus, type_: &str) -> Option<&'a Condi
     status.conditions.iter().find(|it| it.type_ == type_)
 }
 
-/// Returns true if `lastEvaluationTime` must be updated: it is not set, or the last evaluation is
-/// at least `requeue` later.
-fn is_due(written: &OperationRuleSetStatus, activity: &Activity, requeue: Duration) -> bool {
-    let Some(evaluated) = activity.last_evaluation() else {
-        return false;
-    };
+/// Returns true if `lastEvaluationTime` is not set, or if `now` is at least `requeue` later.
+fn is_due(written: &OperationRuleSetStatus, now: Timestamp, requeue: Duration) -> bool {
     match &written.last_evaluation_time {
         None => true,
-        Some(Time(shown)) => evaluated.duration_since(*shown).unsigned_abs() >= requeue,
+        Some(Time(shown)) => now.duration_since(*shown).unsigned_abs() >= requeue,
     }
 }
 

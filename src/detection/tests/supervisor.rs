@@ -236,7 +236,8 @@ async fn an_object_that_cannot_be_evaluated_counts_as_failed_and_not_as_deleted(
     );
     let failure = rule_set
         .activity
-        .last_failure()
+        .failures()
+        .pop()
         .expect("the object is too large");
     let text = failure.error.to_string();
     assert!(text.contains("more than 100000 values"), "{text}");

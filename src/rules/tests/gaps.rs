@@ -52,6 +52,7 @@ async fn rule_sets_that_do_not_work_are_reported_with_their_reason() {
     let _unknown = activity.report(Fact::Unknown {
         namespace: Some("ns".into()),
         operations: vec!["Working".into()],
+        is_uncounted: false,
     });
     assert_eq!(fixture.gaps()[5..], ["works: evaluation fails on 1 object"]);
     let _throttled = activity.report(Fact::Throttled);

@@ -256,8 +256,18 @@ fn while_unknown(
     written: &OperationRuleSetStatus,
     objects: usize,
 ) -> OperationRuleSetStatus {
+    unknown_since(now, now, written, objects)
+}
+
+/// As [`while_unknown`], but the time `evaluated` of the last evaluation can be earlier than `now`.
+fn unknown_since(
+    evaluated: &str,
+    now: &str,
+    written: &OperationRuleSetStatus,
+    objects: usize,
+) -> OperationRuleSetStatus {
     watched_at(now, written, WatchState::Active, |activity| {
-        activity.evaluated(time(now));
+        activity.evaluated(time(evaluated));
         let failure = |what: &str| EvaluationFailure {
             at: time("10:00:00"),
             what: what.into(),
@@ -270,6 +280,7 @@ fn while_unknown(
         let unknown = || Fact::Unknown {
             namespace: None,
             operations: vec!["Working".into()],
+            is_uncounted: false,
         };
         let reports = (0..objects).map(|_| activity.report(unknown()));
         reports.collect::<Vec<Report>>()
@@ -302,6 +313,57 @@ fn rule_set_is_not_ready_while_the_detection_is_unknown_on_an_object() {
     let over = while_unknown("12:00:01", &old, 0);
     has(&over, "Ready", "True/Watching");
     assert_eq!(types(&over), ["Ready", "Validated"]);
+}
+
+#[test]
+fn the_number_of_objects_is_corrected_without_a_further_evaluation() {
+    let nothing = OperationRuleSetStatus::default();
+    let first = unknown_since("10:00:00", "10:00:00", &nothing, 150);
+    let soon = unknown_since("10:00:02", "10:00:59", &first, 170);
+    assert_eq!(soon, first);
+    let later = unknown_since("10:00:02", "10:01:00", &soon, 170);
+    assert!(message(&later, "Ready").starts_with("evaluation fails on 170 objects: "));
+    let unchanged = unknown_since("10:00:02", "12:00:00", &later, 170);
+    assert_eq!(unchanged, later);
+}
+
+#[test]
+fn a_number_of_objects_that_is_too_low_is_called_a_minimum() {
+    let nothing = OperationRuleSetStatus::default();
+    let shown = watched_at("10:00:00", &nothing, WatchState::Active, |activity| {
+        let unknown = |is_uncounted| Fact::Unknown {
+            namespace: None,
+            operations: vec!["Working".into()],
+            is_uncounted,
+        };
+        // The last two facts can be about the same object.
+        let reports = [false, false, true, true].map(|it| activity.report(unknown(it)));
+        activity.evaluated(time("10:00:00"));
+        reports
+    });
+    assert!(message(&shown, "Ready").starts_with("evaluation fails on at least 3 objects: "));
+}
+
+#[test]
+fn all_fields_that_have_failed_recently_are_named() {
+    let nothing = OperationRuleSetStatus::default();
+    let failed = |activity: &Activity| {
+        for (at, what) in [
+            ("09:00:00", "rules[Working].reason"),
+            ("10:00:00", "rules[Working].progress"),
+            ("10:00:01", "rules[Working].message"),
+        ] {
+            let (at, what) = (time(at), what.into());
+            let error = EvaluationError::TooManyElements;
+            activity.failed(EvaluationFailure { at, what, error });
+        }
+    };
+    let shown = watched_at("10:00:02", &nothing, WatchState::Active, failed);
+    assert_eq!(
+        message(&shown, "EvaluationFailed"),
+        "rules[Working].message: expected at most 1000 elements, found more; \
+         rules[Working].progress: expected at most 1000 elements, found more"
+    );
 }
 
 #[test]

@@ -120,11 +120,12 @@ impl UnknownObjects {
         }
         self.remove(identity);
         if self.objects.len() == MAX_OBJECTS {
-            self.count_overflow(namespace, evaluation);
+            self.add_overflow(namespace, evaluation);
             return;
         }
         let reports = evaluation.unknown.iter();
-        let reports = reports.map(|(rule_set, own)| report(rule_set, namespace, own.clone()));
+        let reports =
+            reports.map(|(rule_set, own)| report(rule_set, namespace, own.clone(), false));
         let remembered = UnknownObject {
             reports: reports.collect(),
             operations,
@@ -174,22 +175,32 @@ impl UnknownObjects {
         overflow.any(|(rule_set, _, _)| !remembered.contains(rule_set))
     }
 
-    /// Counts an object beyond [`MAX_OBJECTS`]. All objects with the same [`OverflowKey`] count as
-    /// one.
-    fn count_overflow(&mut self, namespace: Option<&Text>, evaluation: &Evaluation) {
+    /// Adds the [`OverflowKey`]s of an object beyond [`MAX_OBJECTS`].
+    fn add_overflow(&mut self, namespace: Option<&Text>, evaluation: &Evaluation) {
         for (rule_set, operations) in &evaluation.unknown {
             for operation in operations {
                 let key = (rule_set.name.clone(), namespace.cloned(), operation.clone());
-                let new = || (0, report(rule_set, namespace, vec![operation.clone()]));
+                let new = || {
+                    (
+                        0,
+                        report(rule_set, namespace, vec![operation.clone()], true),
+                    )
+                };
                 self.overflow.entry(key).or_insert_with(new).0 = self.list_number;
             }
         }
     }
 }
 
-fn report(rule_set: &RuleSet, namespace: Option<&Text>, operations: Vec<Text>) -> Report {
+fn report(
+    rule_set: &RuleSet,
+    namespace: Option<&Text>,
+    operations: Vec<Text>,
+    is_uncounted: bool,
+) -> Report {
     rule_set.activity.report(Fact::Unknown {
         namespace: namespace.cloned(),
         operations,
+        is_uncounted,
     })
 }

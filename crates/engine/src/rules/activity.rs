@@ -29,10 +29,10 @@ struct ActivityState {
     evaluated: Option<Timestamp>,
     /// Time of the last log line about a failure.
     logged: Option<Timestamp>,
-    /// The last failure of any expression.
-    failure: Option<EvaluationFailure>,
-    /// The last failure of an expression that decides whether an operation is in flight.
-    detection_failure: Option<EvaluationFailure>,
+    /// The last failure of each field.
+    failures: BTreeMap<String, EvaluationFailure>,
+    /// The last failure of each field that decides whether an operation is in flight.
+    detection_failures: BTreeMap<String, EvaluationFailure>,
     /// The facts that watches and the tracker report, by the number of the [`Report`].
     facts: BTreeMap<u64, Fact>,
     /// Number of the next report.
@@ -57,6 +57,8 @@ pub enum Fact {
         namespace: Option<Text>,
         /// Names of the operations.
         operations: Vec<Text>,
+        /// True if the fact is about one or more objects that the watch does not count.
+        is_uncounted: bool,
     },
 }
 
@@ -124,9 +126,11 @@ pub struct EvaluationFailure {
 /// on these objects failed, or the rule set was not evaluated because it is throttled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnknownDetections {
-    /// Number of such objects. Each watch counts up to 250 objects. For each namespace and
-    /// operation, all further objects together count as one.
+    /// Number of such objects. Each watch counts up to 250 objects. If there are further objects,
+    /// they count as one.
     pub objects: usize,
+    /// True if there can be more objects, because a watch has reached its maximum.
+    pub has_more: bool,
     /// Names of the operations.
     pub operations: BTreeSet<Text>,
     /// Namespaces of the objects. None stands for cluster-scoped objects.
@@ -162,22 +166,24 @@ impl Activity {
 
     /// Records a failure of an expression that decides whether an operation is in flight.
     pub fn detection_failed(&self, failure: EvaluationFailure) {
-        self.state().detection_failure = Some(failure);
+        let failures = &mut self.state().detection_failures;
+        failures.insert(failure.what.clone(), failure);
     }
 
-    /// Returns the last failure of an expression that decides whether an operation is in flight.
-    pub fn last_detection_failure(&self) -> Option<EvaluationFailure> {
-        self.state().detection_failure.clone()
+    /// Returns the last failure of each field that decides whether an operation is in flight.
+    pub fn detection_failures(&self) -> Vec<EvaluationFailure> {
+        self.state().detection_failures.values().cloned().collect()
     }
 
     /// Records a failure of any expression.
     pub fn failed(&self, failure: EvaluationFailure) {
-        self.state().failure = Some(failure);
+        let failures = &mut self.state().failures;
+        failures.insert(failure.what.clone(), failure);
     }
 
-    /// Returns the last failure of any expression.
-    pub fn last_failure(&self) -> Option<EvaluationFailure> {
-        self.state().failure.clone()
+    /// Returns the last failure of each field.
+    pub fn failures(&self) -> Vec<EvaluationFailure> {
+        self.state().failures.values().cloned().collect()
     }
 
     /// Returns the account of the time that evaluations of the rule set take.
@@ -241,9 +247,12 @@ impl Activity {
             if let Fact::Unknown {
                 namespace,
                 operations,
+                is_uncounted,
             } = fact
             {
-                all.objects += 1;
+                // An object can have several facts that are not counted.
+                all.objects += usize::from(!is_uncounted || !all.has_more);
+                all.has_more |= is_uncounted;
                 all.operations.extend(operations.iter().cloned());
                 all.namespaces.insert(namespace.clone());
             }
@@ -264,6 +273,7 @@ mod tests {
             activity.report(Fact::Unknown {
                 namespace: namespace.map(Into::into),
                 operations: operations.collect(),
+                is_uncounted: false,
             })
         };
         let counts = || {

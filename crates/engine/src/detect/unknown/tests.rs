@@ -118,10 +118,11 @@ fn objects_beyond_the_limit_are_counted_until_the_next_list() {
         MAX_OBJECTS + 1,
         "further objects must count as one"
     );
+    let rule_set = feed.book.rule_sets[0].clone();
+    assert!(rule_set.activity.unknown().has_more);
     for name in &names {
         feed.evaluate(name, 0, 1);
     }
-    let rule_set = &feed.book.rule_sets[0];
     let objects = rule_set.activity.unknown().objects;
     assert_eq!(objects, MAX_OBJECTS + 1, "the results have not been sent");
     assert_eq!(
