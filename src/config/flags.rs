@@ -7,11 +7,12 @@
 use crate::telemetry::LogFormat;
 use aggregated_apiserver::certs::{TlsCipherSuite, TlsSettings, TlsVersion};
 use aggregated_apiserver::serve::Limits;
-use clap::builder::RangedU64ValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::fmt::Display;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Maximum duration of any setting: one year. A longer duration is invalid, because a deadline that
@@ -25,7 +26,7 @@ pub const LEASE_DURATIONS: RangeInclusive<Duration> =
     Duration::from_secs(1)..=Duration::from_mins(1);
 
 /// Maximum value of any limit, such as the number of concurrent watches. A larger value is invalid.
-const MAX_NUMBER: u64 = 1_000_000;
+const MAX_NUMBER: usize = 1_000_000;
 
 /// Shows which operations are in flight in a cluster, as Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -79,22 +80,22 @@ pub struct Common {
     #[arg(long = "retain-for", value_name = "DURATION", value_parser = positive_duration, default_value = "24h", hide_default_value = true)]
     pub retain_for: Duration,
     /// Number of completed operations that are kept, the newest ones [env: RETAIN_MAX] [default: 10000]
-    #[arg(long = "retain-max", value_name = "NUMBER", value_parser = number(1), default_value = "10000", hide_default_value = true)]
+    #[arg(long = "retain-max", value_name = "NUMBER", value_parser = number(1..=MAX_NUMBER), default_value = "10000", hide_default_value = true)]
     pub retain_max: usize,
     /// Number of records of completed operations that are kept; 0 keeps none [env: HISTORY_MAX] [default: 10000]
-    #[arg(long = "history-max", value_name = "NUMBER", value_parser = number(0), default_value = "10000", hide_default_value = true)]
+    #[arg(long = "history-max", value_name = "NUMBER", value_parser = number(0..=MAX_NUMBER), default_value = "10000", hide_default_value = true)]
     pub history_max: usize,
     /// Largest number of concurrent requests, without watches; one client can have half of them [env: MAX_REQUESTS_INFLIGHT] [default: 100]
-    #[arg(long = "max-requests-inflight", value_name = "NUMBER", value_parser = number(1), default_value = "100", hide_default_value = true)]
+    #[arg(long = "max-requests-inflight", value_name = "NUMBER", value_parser = number(1..=MAX_NUMBER), default_value = "100", hide_default_value = true)]
     pub max_requests_inflight: usize,
     /// Largest number of concurrent watches; a tenth is reserved for administrators and controllers [env: MAX_WATCHES] [default: 500]
-    #[arg(long = "max-watches", value_name = "NUMBER", value_parser = number(1), default_value = "500", hide_default_value = true)]
+    #[arg(long = "max-watches", value_name = "NUMBER", value_parser = number(1..=MAX_NUMBER), default_value = "500", hide_default_value = true)]
     pub max_watches: usize,
     /// Largest number of concurrent watches of one user, or of all ServiceAccounts of one namespace [env: MAX_WATCHES_PER_USER] [default: 125]
-    #[arg(long = "max-watches-per-user", value_name = "NUMBER", value_parser = number(1), default_value = "125", hide_default_value = true)]
+    #[arg(long = "max-watches-per-user", value_name = "NUMBER", value_parser = number(1..=MAX_NUMBER), default_value = "125", hide_default_value = true)]
     pub max_watches_per_user: usize,
     /// Largest number of concurrent connections, at least 8; if all are used, a quarter is for new connections and probes, and three eighths are for the front proxy and replicas [env: MAX_CONNECTIONS] [default: 256]
-    #[arg(long = "max-connections", value_name = "NUMBER", value_parser = number(Limits::LEAST_CONNECTIONS), default_value = "256", hide_default_value = true)]
+    #[arg(long = "max-connections", value_name = "NUMBER", value_parser = number(Limits::LEAST_CONNECTIONS..=MAX_NUMBER), default_value = "256", hide_default_value = true)]
     pub max_connections: usize,
     /// Namespace in which operations on cluster-scoped subjects are shown
     #[arg(long, value_name = "NAMESPACE", value_parser = namespace, default_value = "ifo-system")]
@@ -109,7 +110,7 @@ pub struct Common {
     #[arg(skip)]
     pub log_filter: Option<String>,
     /// Log verbosity: 1 logs each request, 2 to 4 also debug messages, 5 and more everything; RUST_LOG overrides it
-    #[arg(short = 'v', long = "v", value_name = "LEVEL", default_value_t = 0)]
+    #[arg(short = 'v', long = "v", value_name = "LEVEL", value_parser = number(0..=u8::MAX), default_value_t = 0)]
     pub verbosity: u8,
     /// The version that /version and the metrics show
     #[arg(skip)]
@@ -138,7 +139,7 @@ pub struct Serve {
     #[arg(long, value_name = "ADDRESS")]
     pub bind_address: Option<IpAddr>,
     /// Port to listen on; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 6443)]
+    #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX), default_value_t = 6443)]
     pub secure_port: u16,
     /// Serving certificate (PEM, with intermediates) [default: the server creates its own CA and certificate]
     #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
@@ -159,7 +160,7 @@ pub struct Serve {
     #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
     pub service_name: String,
     /// Port of this Service
-    #[arg(long, value_name = "PORT", default_value_t = 443)]
+    #[arg(long, value_name = "PORT", value_parser = number(1..=u16::MAX), default_value_t = 443)]
     pub service_port: u16,
     /// Create the APIService when the leader is ready, and repair it. Without this flag, an administrator creates it
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true)]
@@ -271,7 +272,7 @@ pub struct Demo {
     #[arg(long, value_name = "DIR")]
     pub rules: Option<PathBuf>,
     /// Port to listen on, on the loopback address; 0 takes a free one
-    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX), default_value_t = 0)]
     pub secure_port: u16,
     /// File to which the kubeconfig is written
     #[arg(long, value_name = "FILE", default_value = "ifo-demo.kubeconfig")]
@@ -291,8 +292,15 @@ fn positive_duration(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-fn number(least: usize) -> RangedU64ValueParser<usize> {
-    RangedU64ValueParser::new().range(least as u64..=MAX_NUMBER)
+/// Returns a parser of a number in a range.
+fn number<T: Clone + Display + FromStr + PartialOrd + Send + Sync>(
+    range: RangeInclusive<T>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let (least, most) = (range.start(), range.end());
+        number.ok_or_else(|| format!("expected a number from {least} to {most}"))
+    }
 }
 
 fn namespace(text: &str) -> Result<String, &'static str> {

@@ -97,6 +97,17 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
             "{error}"
         );
     }
+    for (flag, range) in [
+        ("--retain-max=-1", "from 1 to 1000000"),
+        ("--history-max=1e3", "from 0 to 1000000"),
+        ("--secure-port=abc", "from 0 to 65535"),
+        ("--service-port=0", "from 1 to 65535"),
+        ("-v=abc", "from 0 to 255"),
+    ] {
+        let error = config(&[flag], &[]).expect_err("the value is invalid");
+        let expected = format!("expected a number {range}");
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
     for flag in [
         "--cluster-operations-namespace=A.b",
         "--namespace=A.b",
