@@ -17,6 +17,7 @@ use aggregated_apiserver::certs::{self, Authority, ServingCertificate, TlsSettin
 use aggregated_apiserver::serve::ResourceInfo;
 use futures::FutureExt;
 use ifo_api::Resolution;
+use std::io::Write as _;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,7 +41,9 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     // is left. When this function returns, it drops `_file`, which removes the file.
     let _file = kubeconfig::write(&path, kubeconfig)?;
     let viewer = (VIEWER, VIEWER_NAMESPACE);
-    println!("{}", demo::commands(&path, viewer, objects.as_deref()));
+    // `println` would panic if the reader of standard output has ended.
+    let commands = demo::commands(&path, viewer, objects.as_deref());
+    let _ = writeln!(std::io::stdout(), "{commands}");
     app.until_stopped(signals).await
 }
 

@@ -59,6 +59,9 @@ pub fn start_log(format: LogFormat, filter: Option<&str>, verbosity: u8) -> Resu
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(false)
+        // With the value true, a failed write would make a panic, because the library reports the
+        // failure with `eprintln`. Standard error can be a pipe whose reader has ended.
+        .log_internal_errors(false)
         .with_writer(|| LogOutput);
     let result = match format {
         LogFormat::Text => log.try_init(),

@@ -1,7 +1,8 @@
 //! Tests of invalid flags, environment variables and files at the start of `ifo-apiserver` and its
 //! demo. The program must report each error in one line, and exit. A signal during the start must end it.
 
-use super::harness::{DEADLINE, Demo, Folders, Process, demo_command};
+use super::harness::{DEADLINE, Demo, Folders, Process, demo_command, eventually};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Starts the binary, waits until it exits, and returns its exit code and its standard error.
@@ -91,6 +92,24 @@ async fn files_that_cannot_be_read_or_written_are_named() {
         assert_eq!(code, Some(1), "{args:?}: {error}");
         assert_eq!(error.lines().count(), 1, "{args:?}: {error}");
         assert!(error.contains(missing), "{args:?}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_demo_continues_if_nobody_reads_its_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let mut command = demo_command(&["demo", "--kubeconfig-out"]);
+    let mut demo = command.arg(&kubeconfig).spawn().unwrap();
+    drop((demo.stdout.take(), demo.stderr.take()));
+    let printed = async {
+        eventually("the kubeconfig", async || kubeconfig.exists().then_some(())).await;
+        // The demo prints its introduction after it has written the kubeconfig.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    tokio::select! {
+        () = printed => {}
+        ended = demo.wait() => panic!("the demo must not exit: {ended:?}"),
     }
 }
 
