@@ -271,14 +271,15 @@ async fn an_open_watch_follows_the_rights_of_its_user_within_30_s() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_continues_a_watch_gets_the_changes_of_its_rights() {
-    let (fixture, rights) = fixture();
+    let (mut fixture, rights) = fixture();
     fixture.json(ALL, &JANE).await;
     rights.revoke("jane get virtualmachines a");
     tokio::time::sleep(Duration::from_mins(2)).await;
     let mut stream = Stream::open(&fixture, "resourceVersion=103", &JANE).await;
     assert_eq!(stream.next_summary().await, "DELETED one 103");
-    // The server knows the rights of only the last two periods. The client can have received the
-    // objects in an earlier period, although the version has not changed. So the watch fails.
+    // The server knows the rights of only the last two periods. The version of this watch is older,
+    // so the watch fails.
+    put(&mut fixture, 104, "a", "two");
     for _ in 0..2 {
         tokio::time::sleep(Duration::from_secs(31)).await;
         fixture.json(ALL, &JANE).await;

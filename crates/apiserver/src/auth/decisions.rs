@@ -44,13 +44,17 @@ pub struct Period {
     id: u64,
     /// The user to whom the decisions apply.
     pub user: User,
-    /// The oldest version whose objects no client has received in an earlier period. If an earlier
-    /// period is known, this is the version after the newest version of the store at the start of
-    /// this period. A client can have received the newest version in the earlier period. While the
-    /// store does not change, several periods begin at the same version.
+    /// The newest version of the store when the period began.
     since: Rv,
-    /// The time at which the period ends. Then its decisions expire.
+    /// The time at which the period ends.
     pub end: Instant,
+}
+
+impl Period {
+    /// Returns true if the period has ended. Then its decisions have expired.
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.end
+    }
 }
 
 /// The last two periods of a user.
@@ -100,8 +104,7 @@ impl Decisions {
     /// - If the client received the objects in the previous period, returns the previous period.
     ///   The caller starts the watch with the expired decisions of this period, and then replaces
     ///   them by those of the current period.
-    /// - If the client can have received the objects before the previous period, returns None. The
-    ///   client must list again.
+    /// - If `version` is older than the start of the previous period, returns None.
     /// - If no previous period is cached, returns the current period.
     pub fn period_at(&self, user: &User, version: Rv, head: Rv) -> Option<Arc<Period>> {
         match self.periods(user, head) {
@@ -119,14 +122,13 @@ impl Decisions {
         let known = self.users.get_with_by_ref(user, Arc::default);
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         let current = match known.current.take() {
-            Some(current) if Instant::now() < current.end => current,
+            Some(current) if !current.is_over() => current,
             over => {
-                let since = Rv(head.0 + u64::from(over.is_some()));
                 known.previous = over;
                 Arc::new(Period {
                     id: self.next_id.fetch_add(1, Ordering::Relaxed),
                     user: user.clone(),
-                    since,
+                    since: head,
                     end: Instant::now() + PERIOD,
                 })
             }
