@@ -44,6 +44,10 @@ pub struct Mirror {
     failures: FailureLog,
 }
 
+fn new_failure_log() -> FailureLog {
+    FailureLog::new("the mirror copies the operations of the leader again")
+}
+
 /// Where a copy of the leader's index starts.
 #[derive(Clone, Copy)]
 enum CopyStart {
@@ -65,7 +69,7 @@ impl Mirror {
             status,
             next_start: CopyStart::Resume,
             start_if_gone: CopyStart::Oldest,
-            failures: FailureLog::new("the mirror copies the operations of the leader again"),
+            failures: new_failure_log(),
         }
     }
 
@@ -74,6 +78,7 @@ impl Mirror {
     /// contains no await point.
     pub async fn follow(&mut self, writer: &mut Writer, leader: &Leader) {
         self.status.begin_following();
+        self.failures = new_failure_log();
         loop {
             let ended =
                 |()| Err::<(), _>(LinkError::Failed("the leader ended the stream".to_owned()));

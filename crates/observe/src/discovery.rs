@@ -35,7 +35,7 @@ use kube::{
 use serde::de::DeserializeOwned;
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::time::sleep;
-use tracing::debug;
+use tracing::warn;
 
 /// Delay after which the report of a change is repeated. The kube-apiserver updates discovery some time
 /// after the change of a CRD, so a lookup at once can be too early.
@@ -213,9 +213,15 @@ where
     let api: Api<PartialObjectMeta<K>> = Api::all(client.clone());
     let events = watcher::watcher(api, watcher::Config::default());
     let events = events.backoff(WatchBackoff::default());
-    events.filter_map(|event| {
-        if let Err(error) = &event {
-            debug!(kind = %K::kind(&()), %error, "changes cannot be watched");
+    let mut is_failing = false;
+    events.filter_map(move |event| {
+        match &event {
+            Err(error) if !is_failing => {
+                is_failing = true;
+                warn!(kind = %K::kind(&()), %error, "changes cannot be watched");
+            }
+            Ok(Event::InitDone) => is_failing = false,
+            _ => {}
         }
         let is_change = matches!(
             event,

@@ -308,10 +308,12 @@ impl TrackedSubject {
         let end = (&end, step.books);
         step.shared
             .complete(&self.identity, &mut operation, &self.subject, end, then);
-        // A superseded operation starts no earlier than the end that clients see.
+        // An operation that this one superseded starts no earlier than the end that clients see.
         for (_, waiting) in &mut self.waiting {
-            if let Some(earliest) = &mut waiting.earliest {
-                *earliest = operation.detected_until(at);
+            if let Some((winner, earliest)) = &mut waiting.superseded
+                && winner == what
+            {
+                *earliest = operation.detected_until(at).max(*earliest);
             }
         }
         Some(operation)

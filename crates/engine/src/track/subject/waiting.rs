@@ -28,9 +28,10 @@ pub(super) struct WaitingOperation {
     pub yielded: Yielded,
     /// Start of the operation, unless its rule yields another start.
     pub start: OperationStart,
-    /// Earliest start. None if no other operation has superseded this one. Otherwise, this is the
-    /// end of the other operation, or [`Timestamp::MIN`] while the other operation is in flight.
-    pub earliest: Option<Timestamp>,
+    /// The operation that superseded this one last, and the earliest start of this one. None if no
+    /// operation has superseded this one. The earliest start is the end of the other operation, or
+    /// [`Timestamp::MIN`] before this end.
+    pub superseded: Option<(OperationName, Timestamp)>,
     /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
     /// in flight and was superseded.
     pub ready: Option<Instant>,
@@ -63,7 +64,7 @@ impl TrackedSubject {
             }),
             detections,
             start,
-            earliest: None,
+            superseded: None,
         };
         self.waiting.insert(what, waiting);
     }
@@ -96,11 +97,11 @@ impl TrackedSubject {
         });
         let candidates: Vec<OperationCandidate<'_>> = active.chain(ready).collect();
         let lost = superseded_operations::find_superseded(&candidates);
-        let results: Vec<(OperationName, Option<Text>)> = candidates
+        let results: Vec<(OperationName, Option<OperationName>)> = candidates
             .iter()
             .zip(lost)
             .map(|(candidate, winner)| {
-                let by = winner.map(|winner| candidates[winner].what.operation.clone());
+                let by = winner.map(|winner| candidates[winner].what.clone());
                 (candidate.what.clone(), by)
             })
             .collect();
@@ -114,17 +115,25 @@ impl TrackedSubject {
 
     /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
     /// detected, it becomes or stays a waiting operation.
-    fn supersede(&mut self, what: OperationName, by: Text, step: &mut SubjectEventContext<'_>) {
+    fn supersede(
+        &mut self,
+        what: OperationName,
+        by: OperationName,
+        step: &mut SubjectEventContext<'_>,
+    ) {
         if let Some(waiting) = self.waiting.get_mut(&what) {
-            waiting.earliest.get_or_insert(Timestamp::MIN);
+            let before = waiting.superseded.take();
+            let earliest = before.map_or(Timestamp::MIN, |(_, earliest)| earliest);
+            waiting.superseded = Some((by.clone(), earliest));
         }
-        let ended = self.complete(&what, End::Superseded(by), step.transition.at, step);
+        let end = End::Superseded(by.operation.clone());
+        let ended = self.complete(&what, end, step.transition.at, step);
         if let Some(ended) = ended.filter(|ended| !ended.detections.is_empty()) {
             let waiting = WaitingOperation {
                 yielded: ended.yielded,
                 detections: ended.detections,
                 start: step.transition,
-                earliest: Some(Timestamp::MIN),
+                superseded: Some((by, Timestamp::MIN)),
                 ready: None,
             };
             self.waiting.insert(what, waiting);
@@ -149,7 +158,8 @@ impl TrackedSubject {
             at,
             source: StartTimeSource::Expression,
         });
-        let earliest = waiting.earliest.filter(|earliest| *earliest > start.at);
+        let earliest = waiting.superseded.map(|(_, earliest)| earliest);
+        let earliest = earliest.filter(|earliest| *earliest > start.at);
         let start = earliest.map_or(start, OperationStart::detected);
         let id = (self.identity.clone(), what.clone());
         let operation = Operation::start(
