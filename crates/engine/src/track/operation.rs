@@ -17,14 +17,13 @@ mod state_delay;
 mod timing;
 
 pub use restore::Restored;
-pub use state_delay::Yielded;
+pub use state_delay::{Observed, Yielded};
 pub use timing::{OperationTiming, TimingInput};
 
 use super::baselines::{RunKind, SharedBaselines};
 use super::books::Books;
 use super::end_reason::End;
 use super::retained::RuleSetId;
-use super::subject::SubjectEventContext;
 use super::superseded_operations::OperationName;
 use crate::ClockReading;
 use crate::detect::{RuleValues, Subject};
@@ -71,6 +70,24 @@ pub struct Operation {
     pub timing: OperationTiming,
 }
 
+/// The circumstances of a change of an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct ChangeContext<'a> {
+    /// The time of the change, as clients see it. It can be earlier than `now`, because a watch can
+    /// report a change late.
+    pub at: Timestamp,
+    /// The current time.
+    pub now: ClockReading,
+    /// True while the watch of the subject is interrupted.
+    pub gap: bool,
+    /// The subject.
+    pub subject: &'a Subject,
+    /// The durations of earlier runs.
+    pub baselines: &'a SharedBaselines,
+    /// The rules.
+    pub books: &'a Books,
+}
+
 /// The start of a new operation.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationStart {
@@ -91,21 +108,20 @@ impl OperationStart {
 }
 
 impl Operation {
-    /// Creates a new operation on `subject`, whose identity is `identity`. Returns None if
-    /// `detections` is empty.
+    /// Creates a new operation. Returns None if `detections` is empty.
     pub fn start(
         identity: &str,
-        subject: &Subject,
+        cluster_namespace: &Text,
         (detections, yielded): (Detections, Yielded),
         what: OperationName,
         start: OperationStart,
-        step: &SubjectEventContext<'_>,
+        change: ChangeContext<'_>,
     ) -> Option<Self> {
         let (rule_set, values) = detections.iter().next()?;
         let values = values.clone();
         let seconds = start.at.as_second();
-        let cluster_namespace = &step.shared.settings.cluster_namespace;
-        let (key, uid) = Self::key_and_uid(identity, subject, cluster_namespace, &what, seconds);
+        let (key, uid) =
+            Self::key_and_uid(identity, change.subject, cluster_namespace, &what, seconds);
         let object = object::started(&what, key, uid, (rule_set, &values), start);
         let mut started = Self {
             what,
@@ -116,16 +132,16 @@ impl Operation {
             values,
             state: State::Progressing,
             yielded,
-            timing: OperationTiming::start(start.at, start.source, step.now),
+            timing: OperationTiming::start(start.at, start.source, change.now),
         };
-        started.update_state(step);
+        started.update_state(change.now.steady, change);
         Arc::make_mut(&mut started.object).status.state = started.state;
         if started.state != State::Progressing {
             // Only time in the state `Progressing` counts.
             started.timing.counted = Duration::ZERO;
         }
-        let at = step.transition.at.max(start.at);
-        started.update(at, subject, step, true);
+        let at = change.at.max(start.at);
+        started.update_object(ChangeContext { at, ..change });
         Some(started)
     }
 
@@ -231,7 +247,7 @@ impl Operation {
 
     /// Uses the current `detections` to update the object that clients read. Returns true if the
     /// object has changed.
-    pub fn apply_detections(&mut self, subject: &Subject, step: &SubjectEventContext<'_>) -> bool {
+    pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
         let (rule_set, values) = self.next_values();
         let is_other = rule_set != self.rule_set();
         let is_changed = is_other
@@ -242,22 +258,23 @@ impl Operation {
             Arc::make_mut(&mut self.object).spec.rule_set = rule_set;
         }
         self.values = values;
-        self.record_state(step);
-        self.update(step.transition.at, subject, step, is_changed)
+        self.record_state(change, observed);
+        self.update(change, is_changed)
     }
 
     /// Returns the values from which the times of the operation are updated.
-    fn timing_input(&self, subject: &Subject, step: &SubjectEventContext<'_>) -> TimingInput {
+    fn timing_input(&self, change: ChangeContext<'_>) -> TimingInput {
         let values = &self.values;
-        let kind = self.run_kind(subject.reference.namespace.as_ref(), step.books);
+        let namespace = change.subject.reference.namespace.as_ref();
+        let kind = self.run_kind(namespace, change.books);
         TimingInput {
             state: self.shown_state(),
             progress: values.shown.progress,
-            is_watch_interrupted: step.gap,
-            now: step.now,
+            is_watch_interrupted: change.gap,
+            now: change.now,
             expected: values.expected,
             stalled_after: values.stalled_after,
-            usual: kind.and_then(|kind| step.shared.baselines.usual(kind)),
+            usual: kind.and_then(|kind| change.baselines.usual(kind)),
         }
     }
 

@@ -19,7 +19,7 @@ use crate::ClockReading;
 use crate::detect::{DetectedOutcome, Evaluation, Subject};
 use crate::rules::RuleBook;
 pub(super) use context::SubjectEventContext;
-use context::{first_start, unchanged_since};
+use context::{first_start, observed_since};
 use ifo_api::{Gvr, Text};
 use jiff::Timestamp;
 use litemap::LiteMap;
@@ -106,7 +106,7 @@ impl TrackedSubject {
             // time of the object's last change, so that a new leader computes the same time.
             step.transition = start;
         } else if let Some(changed) = changed {
-            step.unchanged = unchanged_since(changed, step.now);
+            step.observed = observed_since(changed, step.now);
         }
         self.subject = evaluation.subject;
         let mut detections_by_rule_set = DetectionsByRuleSet::new(evaluation.findings);
@@ -116,7 +116,7 @@ impl TrackedSubject {
             if let Some((rule_set, values)) = waiting.detections.iter().next() {
                 let rule = step.books.rule(rule_set, &what.operation);
                 let rule = rule.map(|(_, rule)| rule);
-                waiting.yielded.update(values, rule, step);
+                waiting.yielded.update(values, rule, step.observed);
             }
         }
         for (what, operation) in &mut self.operations {
@@ -202,7 +202,7 @@ impl TrackedSubject {
             return;
         }
         for (_, operation) in &mut self.operations {
-            if operation.apply_detections(&self.subject, step) {
+            if operation.apply_detections(step.change(&self.subject), step.observed) {
                 step.shared.show(operation);
             }
         }

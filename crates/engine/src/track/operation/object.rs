@@ -2,10 +2,9 @@
 //! values of its rule from its `InFlightOperation`.
 
 use super::timing::{JudgedCondition, Judgement};
-use super::{Operation, OperationStart, TimingInput};
+use super::{ChangeContext, Operation, OperationStart, TimingInput};
 use crate::detect::{RuleValues, ShownValues, Subject};
 use crate::track::end_reason::End;
-use crate::track::subject::SubjectEventContext;
 use crate::track::superseded_operations::OperationName;
 use ifo_api::live::{InFlightOperation, KIND, Phase, Spec, State, Status, SubjectReference};
 use ifo_api::metadata::{
@@ -69,40 +68,37 @@ pub(super) fn started(
 
 impl Operation {
     /// Updates the times of the operation. If clients must see a change, also updates the object,
-    /// and returns true. If `is_changed` is true, clients must see a change in any case, for example
-    /// because the values of the rule have changed. `at` is the time of the change, as clients see
-    /// it. It can be earlier than the current time, because a watch can report a change late.
-    pub fn update(
-        &mut self,
-        at: Timestamp,
-        subject: &Subject,
-        step: &SubjectEventContext<'_>,
-        is_changed: bool,
-    ) -> bool {
-        let input = self.timing_input(subject, step);
+    /// and returns true. `is_changed` is true if the values of the rule have changed.
+    pub(super) fn update(&mut self, change: ChangeContext<'_>, is_changed: bool) -> bool {
+        let input = self.timing_input(change);
         let judgement = self.timing.update(input);
         let status = &self.object.status;
         let detected_by = self.detections.keys();
         let instance = &self.values.instance;
         let is_changed = is_changed
             || status.state != self.shown_state()
-            || status.status_of("Detected") != self.detected(step.gap).0
+            || status.status_of("Detected") != self.detected(change.gap).0
             || !self.detections.is_empty() && !detected_by.eq(&status.detected_by)
             || status.instance.is_none() && instance.is_some()
             || judgement.changes(status)
             || input.has_new_expectation(status);
         if is_changed {
-            self.show(at, subject, input, judgement);
+            self.show(change, input, judgement);
         }
         is_changed
     }
 
+    /// Updates the times and the object, whether or not something has changed.
+    pub fn update_object(&mut self, change: ChangeContext<'_>) {
+        self.update(change, true);
+    }
+
     /// Writes the current values to the object.
-    fn show(&mut self, at: Timestamp, subject: &Subject, input: TimingInput, judgement: Judgement) {
-        let at = whole_second(at);
+    fn show(&mut self, change: ChangeContext<'_>, input: TimingInput, judgement: Judgement) {
+        let at = whole_second(change.at);
         let (state, estimate) = (input.state, self.timing.estimate(input));
-        let detected = self.detected(input.is_watch_interrupted);
-        self.show_subject(subject, state);
+        let detected = self.detected(change.gap);
+        self.show_subject(change.subject, state);
         let values = &self.values;
         // `show_subject` writes the labels, and `shown_reason` reads the reason.
         let ShownValues {

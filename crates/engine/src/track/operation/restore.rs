@@ -7,7 +7,7 @@
 //!   its values are checked.
 
 use super::object::{authors_labels, operation_reason, rule_values};
-use super::{Detections, Operation, OperationTiming, Yielded};
+use super::{Detections, Observed, Operation, OperationTiming, Yielded};
 use crate::ClockReading;
 use crate::detect::Subject;
 use crate::rules;
@@ -141,10 +141,7 @@ impl Restored {
             left_selection: false,
             // Clients see the old state until the first evaluation.
             state: values.state,
-            yielded: Yielded {
-                state: values.state,
-                since: now.steady,
-            },
+            yielded: Yielded::first(&values, None, Observed::now(now.steady)),
             values,
             timing: OperationTiming::restored(status, start, known_until),
             object,

@@ -2,12 +2,12 @@
 //! contains the time, the rules, and the state that all objects share.
 
 use crate::ClockReading;
+use crate::detect::Subject;
 use crate::track::books::Books;
-use crate::track::operation::OperationStart;
+use crate::track::operation::{ChangeContext, Observed, OperationStart};
 use crate::track::shared_state::SharedState;
 use ifo_api::live::StartTimeSource;
 use jiff::{SignedDuration, Timestamp};
-use std::time::Instant;
 
 /// The context for one event, such as an evaluation, an expired timer, new rules, or an
 /// interruption of a watch.
@@ -21,10 +21,8 @@ pub struct SubjectEventContext<'a> {
     /// After a restart, the tracker restores operations and their objects. The target of a restored
     /// object is unknown until its first evaluation, or until the rules for its kind arrive.
     pub gap: bool,
-    /// Time since which the object has certainly been unchanged. For an object in the first list of
-    /// a watch, this is the newest time in its `managedFields`, if this time is known. In all other
-    /// cases, this is the current time.
-    pub unchanged: Instant,
+    /// The times from which `appearAfter` and `stateAfter` count.
+    pub(super) observed: Observed,
     /// The time at which this event changes operations. If an operation is superseded or yields an
     /// outcome, its run ends at this time.
     ///
@@ -45,20 +43,20 @@ impl<'a> SubjectEventContext<'a> {
             books,
             now,
             gap,
-            unchanged: now.steady,
+            observed: Observed::now(now.steady),
             transition: OperationStart::detected(now.wall),
         }
     }
 
-    /// Returns the time since which a rule has certainly yielded its result. `appearAfter` and
-    /// `stateAfter` count from this time. Usually, this is `unchanged`. If the rule reads `now`
-    /// (`reads_now`), this is the current time, because the result can change although the object
-    /// does not change.
-    pub fn yielded_since(&self, reads_now: bool) -> Instant {
-        if reads_now {
-            self.now.steady
-        } else {
-            self.unchanged
+    /// Returns the circumstances of a change that this event causes.
+    pub fn change<'s>(&'s self, subject: &'s Subject) -> ChangeContext<'s> {
+        ChangeContext {
+            at: self.transition.at,
+            now: self.now,
+            gap: self.gap,
+            subject,
+            baselines: &self.shared.baselines,
+            books: self.books,
         }
     }
 }
@@ -98,10 +96,14 @@ pub(super) fn first_start(
     }
 }
 
-/// Returns the time since which an object from the first list of a watch has certainly been
-/// unchanged. `changed` is the time of its last change, according to its `managedFields`.
-pub(super) fn unchanged_since(changed: Timestamp, now: ClockReading) -> Instant {
+/// Returns the times of the evaluation of an object from the first list of a watch. `changed` is
+/// the time of the last change of the object, according to its `managedFields`. The periods
+/// `appearAfter` and `stateAfter` of a rule count from the returned times.
+pub(super) fn observed_since(changed: Timestamp, now: ClockReading) -> Observed {
     // Kubernetes rounds times down to seconds, so the change was up to one second later.
     let changed = changed.saturating_add(SECOND).unwrap_or(now.wall);
-    now.back_at(changed).steady
+    Observed {
+        now: now.steady,
+        unchanged: now.back_at(changed).steady,
+    }
 }

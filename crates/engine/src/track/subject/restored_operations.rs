@@ -6,7 +6,7 @@ use super::context::{SECOND, SubjectEventContext};
 use crate::detect::Subject;
 use crate::rules::CompiledRule;
 use crate::track::books::Books;
-use crate::track::operation::Operation;
+use crate::track::operation::{ChangeContext, Operation};
 use ifo_api::Text;
 use jiff::Timestamp;
 use std::sync::Arc;
@@ -86,7 +86,11 @@ impl TrackedSubject {
                 let earliest = operation.last_detected().min(now.wall);
                 let since = changed.clamp(earliest, now.wall);
                 operation.start_debounce(since, step.shared.settings.debounce, step.books, now);
-                operation.update(since, &self.subject, step, true);
+                let change = ChangeContext {
+                    at: since,
+                    ..step.change(&self.subject)
+                };
+                operation.update_object(change);
                 step.shared.show(operation);
             }
         }

@@ -7,7 +7,6 @@ use crate::track::books::Books;
 use crate::track::end_reason::End;
 use crate::track::operation::{Detections, Operation, OperationStart, Yielded};
 use crate::track::superseded_operations::{self, OperationCandidate, OperationName};
-use ifo_api::Text;
 use ifo_api::live::StartTimeSource;
 use jiff::Timestamp;
 use litemap::LiteMap;
@@ -53,14 +52,14 @@ impl TrackedSubject {
         let rule = rule.map(|(_, rule)| rule);
         let delayed = rule.filter(|rule| !rule.appear_after.is_zero());
         let waiting = WaitingOperation {
-            yielded: Yielded::first(values, rule, step),
+            yielded: Yielded::first(values, rule, step.observed),
             // `appearAfter` usually counts from this evaluation. If the object comes from the first
             // list of the watch, `appearAfter` counts from the last change of the object. But if
             // the rule reads `now`, `appearAfter` always counts from this evaluation, because the
             // detection can be newer than the last change.
             ready: delayed.map(|rule| {
                 let reads_now = rule.detection_reads_now();
-                step.yielded_since(reads_now) + rule.appear_after
+                step.observed.since(reads_now) + rule.appear_after
             }),
             detections,
             start,
@@ -164,11 +163,11 @@ impl TrackedSubject {
         let id = (self.identity.clone(), what.clone());
         let operation = Operation::start(
             &self.identity,
-            &self.subject,
+            &step.shared.settings.cluster_namespace,
             (waiting.detections, waiting.yielded),
             what.clone(),
             step.shared.last_runs.next_start(&id, start),
-            step,
+            step.change(&self.subject),
         );
         if let Some(operation) = operation {
             step.shared.start(&operation);
