@@ -344,6 +344,19 @@ async fn a_filtered_activity_says_nothing_about_hidden_operations() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_can_watch_after_its_list_in_a_quiet_cluster() {
+    let (fixture, _rights) = fixture();
+    for _ in 0..4 {
+        fixture.json(ALL, &JANE).await;
+        tokio::time::sleep(Duration::from_secs(31)).await;
+    }
+    fixture.json(ALL, &JANE).await;
+    let mut stream = Stream::open(&fixture, "resourceVersion=103", &JANE).await;
+    let silence = tokio::time::timeout(Duration::from_secs(1), stream.next());
+    assert!(silence.await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_has_the_newest_counts_of_its_activities_when_it_gets_a_bookmark() {
     let (mut fixture, _rights) = fixture();
     put_activity(&mut fixture, 104, "a", "namespace", 1);

@@ -108,10 +108,10 @@ impl Decisions {
     /// - If no previous period is cached, returns the current period.
     pub fn period_at(&self, user: &User, version: Rv, head: Rv) -> Option<Arc<Period>> {
         match self.periods(user, head) {
-            // The client can also have received the objects in the current period. The previous
-            // period is the safe choice, because the watch then sends events for all objects that
-            // become visible or hidden between both periods.
-            (current, Some(previous)) if version < current.since => {
+            // If `version` is equal to `current.since`, the client can have received the objects in
+            // either period. The previous period is the safe choice, because the watch then sends
+            // events for all objects that become visible or hidden between both periods.
+            (current, Some(previous)) if version <= current.since => {
                 (version >= previous.since).then_some(previous)
             }
             (current, _) => Some(current),

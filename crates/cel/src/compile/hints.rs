@@ -39,10 +39,10 @@ const OTHER_NAMES: [(&str, &str); 16] = [
 /// None if no hint is known.
 pub(crate) fn hint(source: &str, kind: ResultKind, error: &CompileError) -> Option<String> {
     let (message, line, column) = (&*error.message, error.line, error.column);
-    // No expression that begins with a number is a duration.
+    // Such a text begins with a number and calls no function, so it is no expression for a duration.
     let begins_with_number = || {
         let unsigned = source.trim_start().trim_start_matches(['+', '-']);
-        unsigned.starts_with(|c: char| c.is_ascii_digit())
+        unsigned.starts_with(|c: char| c.is_ascii_digit()) && !source.contains('(')
     };
     if kind == ResultKind::Duration && (begins_with_number() || is_plain_text(source)) {
         return Some("write a duration such as 30m or 1h30m".to_owned());

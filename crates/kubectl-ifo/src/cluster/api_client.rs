@@ -113,12 +113,11 @@ impl ApiClient {
             });
         }
         for _ in 0..MAX_RETRIES {
-            match self.send_once(uri).await {
-                Err(Problem::Busy(_)) => {
-                    tokio::time::sleep(RETRY_INTERVAL).await;
-                }
-                answer => return answer,
+            let answer = self.send_once(uri).await;
+            if !matches!(answer, Err(Problem::Busy(_))) {
+                return answer;
             }
+            tokio::time::sleep(RETRY_INTERVAL).await;
         }
         self.send_once(uri).await
     }

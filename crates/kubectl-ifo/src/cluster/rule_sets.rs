@@ -10,14 +10,8 @@ use ifo_api::live::State;
 use ifo_api::ruleset::{self, OperationRuleSetSpec, OperationRuleSetStatus};
 use ifo_api::{GROUP, labels};
 use ifo_client::list::list_path;
-use ifo_client::offline_kinds::is_kind_or_plural;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
-
-/// The type of the condition that states why the target of a rule set is invalid. The target is the
-/// resource that the rule set watches. The condition `Ready` only states that the target is
-/// invalid.
-const INVALID_TARGET: &str = "InvalidTarget";
 
 /// All rule sets of the cluster, with the fields that the checks of filters and of `wait` use.
 #[derive(Debug, Deserialize)]
@@ -154,7 +148,6 @@ impl ListedRuleSet {
             Some("operation") => spec.rules.iter().any(|it| is_allowed(&it.operation)),
             Some("ruleset") => is_allowed(self.name()),
             Some("state") => State::ALL.iter().any(|it| is_allowed(it.name())),
-            Some("subject-kind") => it.allows(|it| is_kind_or_plural(&spec.target.resource, it)),
             Some(suffix) if labels::SERVER_SUFFIXES.contains(&suffix) => true,
             _ => {
                 let mut computed = spec.label_expressions.iter();
@@ -184,9 +177,7 @@ impl ListedRuleSet {
     /// Returns true if the status states that the server cannot watch the target, and states one of
     /// `reasons`.
     fn has_unusable_target(&self, reasons: &[&str]) -> bool {
-        let types = [ruleset::NOT_INSTALLED, INVALID_TARGET];
-        let conditions = self.status.conditions.iter();
-        let mut conditions = conditions.filter(|it| types.contains(&it.type_.as_str()));
+        let mut conditions = self.status.conditions.iter();
         self.is_current()
             && conditions.any(|it| it.status == "True" && reasons.contains(&it.reason.as_str()))
     }

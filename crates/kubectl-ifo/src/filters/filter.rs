@@ -235,16 +235,11 @@ impl Filters {
         }
     }
 
-    /// Returns true if `--selector` matches the labels of `operation`.
-    pub(crate) fn has_labels(&self, operation: &InFlightOperation) -> bool {
-        self.selector.matches(&operation.metadata.labels)
-    }
-
     /// Returns true if the filters select `operation`, regardless of its phase and state.
     pub(crate) fn matches(&self, operation: &InFlightOperation) -> bool {
         let name = &operation.metadata.name;
         (self.names.is_empty() || self.names.iter().any(|it| name == it))
-            && self.has_labels(operation)
+            && self.selector.matches(&operation.metadata.labels)
             && self.all_flags(|it| it.matches(operation))
     }
 

@@ -6,7 +6,7 @@
 //! resources. Custom resources can reach further back than records, so the command adds them.
 
 use super::list::{FormatArgs, WorkArgs, objects, print_incomplete};
-use super::work_groups::{self, PieceOfWork, Row};
+use super::work_groups::{self, Row};
 use crate::clock;
 use crate::cluster::connect::Connect;
 use crate::cluster::problem::Problem;
@@ -22,7 +22,7 @@ use OperationColumn::{
     Completed, Component, Duration, Expected, Initiator, Message, Name, Namespace, Nodes,
     Operation, Queued, Reason, RuleSet, Started, State, Subject,
 };
-use ifo_api::{LIVE_GROUP, Text, live, record};
+use ifo_api::{GROUP, LIVE_GROUP, Text, live, record};
 use jiff::Timestamp;
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -121,8 +121,15 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     if format.is_table() {
         // The other members of a piece can decide its state.
         let all = operations.iter().chain(&others).chain(&in_flight);
-        let mut pieces = ended_pieces(all, &filters);
-        pieces.retain(|it| allows(&it.line));
+        let mut pieces = work_groups::pieces_of_work(all);
+        pieces.retain(|it| {
+            let single = it.members.is_empty().then_some(&it.line);
+            let is_selected = single
+                .into_iter()
+                .chain(&it.members)
+                .any(|it| filters.matches(it));
+            is_selected && !it.line.is_active() && allows(&it.line)
+        });
         // For completed operations, this order begins with the newest end.
         SortBy::NEED.sort(&mut pieces);
         let rows = pieces.into_iter().flat_map(|it| it.rows(args.work.expand));
@@ -151,20 +158,6 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the pieces of work that have ended. At least one member of each piece matches the
-/// filters.
-fn ended_pieces<'a>(
-    operations: impl Iterator<Item = &'a InFlightOperation>,
-    filters: &Filters,
-) -> Vec<PieceOfWork> {
-    let mut pieces = work_groups::group_by_work(operations);
-    pieces.retain(|members| {
-        let is_selected = members.iter().any(|it| filters.matches(it));
-        is_selected && !members.iter().any(|it| it.is_active())
-    });
-    pieces.iter().map(|it| PieceOfWork::new(it)).collect()
-}
-
 /// Reads the records in the namespaces of `source`, and the custom resources of completed
 /// operations. If the cluster serves records, custom resources are optional: persistence mode can
 /// be off, or the user may not read them. If records cannot be read, custom resources are enough.
@@ -184,9 +177,8 @@ async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOp
     };
     let mut all = match records {
         Err(problem) if !custom.is_empty() => {
-            let resource = Served::Crs.resource();
-            let note = format!("{problem}; showing the objects of {resource}");
-            complain("note", note);
+            let shown = format!("showing the objects of {}.{GROUP}", live::PLURAL);
+            complain("note", format!("{problem}; {shown}"));
             Vec::new()
         }
         records => records?,

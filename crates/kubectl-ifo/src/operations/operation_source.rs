@@ -57,11 +57,6 @@ impl Served {
         }
     }
 
-    /// Returns `plural.group`, as RBAC errors name the resource.
-    pub(crate) fn resource(self) -> String {
-        format!("{}.{}", live::PLURAL, self.group())
-    }
-
     /// Returns true if the discovery of the cluster contains the API, or if discovery cannot be
     /// read.
     ///
@@ -143,9 +138,9 @@ impl OperationSource {
             if let Err(Problem::NotFound(_)) = listed {
                 return Err(Problem::NotInstalled);
             }
-            let (address, resource) = (&source.server.address, Served::Crs.resource());
+            let (address, plural) = (&source.server.address, live::PLURAL);
             source.note = Some(format!(
-                "{address} does not serve {LIVE_GROUP}; showing the objects of {resource}"
+                "{address} does not serve {LIVE_GROUP}; showing the objects of {plural}.{GROUP}"
             ));
         }
         Ok((source, listed?))

@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// Default time limit of one request. `--request-timeout` overrides this limit.
-const REQUEST_TIME: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_TIME: Duration = Duration::from_secs(30);
 
 /// Time limit of the whole collection. Parts that were not read in this time are missing.
 const TOTAL_TIME: Duration = Duration::from_mins(3);
@@ -54,12 +54,11 @@ impl<'a> BundleCollection<'a> {
     /// Collects all parts. If a part cannot be read, the index has the reason. `metrics` is the
     /// content of the file of `--metrics`.
     pub(super) async fn collect(
-        mut client: ApiClient,
+        client: ApiClient,
         args: &'a SupportBundleArgs,
         metrics: Option<Vec<u8>>,
         now: Timestamp,
     ) -> Self {
-        client.timeout.get_or_insert(REQUEST_TIME);
         let mut bundle = Self {
             client,
             args,

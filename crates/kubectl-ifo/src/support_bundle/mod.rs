@@ -19,7 +19,7 @@ use crate::cluster::problem::Problem;
 use crate::filters::filter_check::find_object;
 use crate::operations::bundle_index::{BundleIndex, BundlePart, PartResult};
 use crate::output::print::{complain, create_private, print};
-use collect::BundleCollection;
+use collect::{BundleCollection, REQUEST_TIME};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use ifo_api::{LIVE_GROUP, live};
@@ -72,7 +72,8 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
         std::fs::read(path).map_err(|error| Problem::Other(format!("{}: {error}", path.display())))
     };
     let metrics = args.metrics.as_ref().map(read).transpose()?;
-    let client = args.connect.open().await?;
+    let mut client = args.connect.open().await?;
+    client.timeout.get_or_insert(REQUEST_TIME);
     let namespace = args.connect.namespace();
     if let Some(name) = namespace
         && find_object(&client, "namespaces", name).await == Ok(false)
@@ -93,7 +94,10 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     print(format!("{}\n", path.display()))?;
     report(&bundle.index, bundle.files.len());
     if namespace.is_none() && bundle.index.operations().err() == Some(PartResult::Forbidden) {
-        complain("note", "you may not list all operations; use -n NAMESPACE");
+        complain(
+            "note",
+            "operations of all namespaces were refused; try -n NAMESPACE",
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

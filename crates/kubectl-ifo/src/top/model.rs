@@ -128,7 +128,8 @@ impl Model {
                 self.incomplete = incomplete.as_ref().map(incomplete_line);
             }
             OperationChange::Lost(problem) => {
-                self.lost = Some((self.answered, problem.to_string()));
+                let since = self.lost.take().map_or(self.answered, |(since, _)| since);
+                self.lost = Some((since, problem.to_string()));
             }
         }
         self.is_fresh = false;

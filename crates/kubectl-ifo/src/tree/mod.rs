@@ -64,7 +64,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     };
     let (source, operations) = OperationSource::open(server.clone(), wanted).await?;
     let mut labelled = operations.clone();
-    labelled.retain(|it| filters.has_labels(it));
+    labelled.retain(|it| filters.selector.matches(&it.metadata.labels));
     filter_check::check_and_warn(&filters, &source, &labelled).await?;
     if let Some(resource) = &resource {
         resource.check_kind(&source, &operations).await?;

@@ -2,10 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue,
-    REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
-};
+use http::header::{CONTENT_SECURITY_POLICY, HeaderMap, HeaderValue};
 use ring::digest::{SHA256, digest};
 use std::sync::LazyLock;
 
@@ -56,18 +53,12 @@ static POLICY: LazyLock<String> = LazyLock::new(|| {
 /// Adds the headers that protect the page to an answer.
 pub(super) fn protect(headers: &mut HeaderMap) {
     let fixed = [
-        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
-        (REFERRER_POLICY, "no-referrer"),
-        (
-            HeaderName::from_static("cross-origin-opener-policy"),
-            "same-origin",
-        ),
-        (
-            HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
-        (CACHE_CONTROL, "no-store"),
-        (ALLOW, "GET, HEAD"),
+        ("x-content-type-options", "nosniff"),
+        ("referrer-policy", "no-referrer"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("cache-control", "no-store"),
+        ("allow", "GET, HEAD"),
     ];
     for (name, value) in fixed {
         headers.insert(name, HeaderValue::from_static(value));

@@ -248,9 +248,8 @@ impl WaitState {
             _ => "no operation in flight".to_owned(),
         };
         // Only ignored and held operations are left.
-        match self.active.len() {
-            0 => {}
-            count => text = format!("{text}, but {count} held or ignored"),
+        if !self.active.is_empty() {
+            text = format!("{text}, but {} held or ignored", self.active.len());
         }
         if matches!(self.reached_at(), Ok(Some(at)) if at > now) {
             text += ", but not yet for the quiet period";

@@ -68,17 +68,13 @@ impl FileContents {
         let (event_files, files): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|it| is_events_file(&it.path));
         let mut resources = Resources::new();
-        let mut budget = MemoryBudget::default();
+        let (mut budget, mut is_whole) = (MemoryBudget::default(), true);
         let manifests = files.iter().filter(|it| base_name(&it.path) != INDEX_FILE);
         for file in manifests.clone() {
-            let read = match file.documents(&mut budget) {
-                Ok(documents) => add_objects(&mut resources, documents).map_err(|why| {
-                    format!("only the objects before an invalid one were read: {why}")
-                }),
-                Err(why) => Err(format!("not read: {why}")),
-            };
-            if let Err(why) = read {
-                complain("note", format!("{}: {why}", file.path));
+            let documents = file.documents(&mut budget);
+            if let Err(why) = documents.and_then(|it| add_objects(&mut resources, it)) {
+                is_whole = false;
+                complain("note", format!("{}: not read completely: {why}", file.path));
             }
         }
         if index.is_none() && resources.is_empty() {
@@ -100,7 +96,7 @@ impl FileContents {
         Ok(Self {
             path: path.to_owned(),
             time: time.unwrap_or_else(clock::now),
-            completeness: completeness(index.as_ref(), &resources),
+            completeness: completeness(index.as_ref().filter(|_| is_whole), &resources),
             index,
             resources,
             event_files,
