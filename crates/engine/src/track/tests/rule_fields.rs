@@ -1,8 +1,10 @@
-//! Tests of the field `labelSelector` of a rule set.
+//! Tests of the fields of a rule set, in particular of `labelSelector`.
 
 use super::*;
 use crate::detect;
+use ifo_api::schema;
 use serde_json::json;
+use std::path::Path;
 
 #[test]
 fn an_object_missing_from_a_selected_list_is_looked_up_before_its_operations_end() {
@@ -51,4 +53,24 @@ fn a_deletion_that_the_feed_must_check_does_not_end_operations() {
     assert_eq!(delete("other"), None, "it has no operations");
     let state = fixture.only_operation().status.state;
     assert_eq!(state, State::Progressing);
+}
+
+/// A value could be lost without an error of the compiler, for example in a restart.
+#[test]
+fn each_field_of_a_rule_is_in_a_scenario() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/track/tests/scenarios");
+    let files = std::fs::read_dir(folder).expect("the folder can be read");
+    let texts = files.map(|file| std::fs::read_to_string(file.expect("it is a file").path()));
+    let texts: Result<Vec<String>, _> = texts.collect();
+    let texts = texts.expect("the files can be read").concat();
+    let schema = schema::rule_set();
+    let rules = &schema["properties"]["spec"]["properties"]["rules"];
+    let fields = rules["items"]["properties"].as_object();
+    let is_missing = |field: &&String| {
+        let is_set = |start: &str| texts.contains(&format!("{start}{field}: "));
+        !is_set("{") && !is_set(" ")
+    };
+    let fields = fields.expect("the rules have fields").keys();
+    let missing: Vec<&String> = fields.filter(is_missing).collect();
+    assert!(missing.is_empty(), "no scenario has {missing:?}");
 }

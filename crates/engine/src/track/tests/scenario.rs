@@ -33,7 +33,6 @@
 //! another text, and the progress. Of an operation in flight, the message follows in parentheses.
 
 use super::*;
-use ifo_api::schema;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -55,26 +54,6 @@ fn clients_receive_the_changes_of_all_scenarios() {
         let wrong: Vec<_> = lines.filter(|(actual, line)| actual != line).collect();
         assert!(wrong.is_empty(), "{}: {wrong:#?}", path.display());
     }
-}
-
-/// A value could be lost without an error of the compiler, for example in a restart.
-#[test]
-fn each_field_of_a_rule_is_in_a_scenario() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/track/tests/scenarios");
-    let files = std::fs::read_dir(folder).expect("the folder can be read");
-    let texts = files.map(|file| std::fs::read_to_string(file.expect("it is a file").path()));
-    let texts: Result<Vec<String>, _> = texts.collect();
-    let texts = texts.expect("the files can be read").concat();
-    let schema = schema::rule_set();
-    let rules = &schema["properties"]["spec"]["properties"]["rules"];
-    let fields = rules["items"]["properties"].as_object();
-    let is_missing = |field: &&String| {
-        let is_set = |start: &str| texts.contains(&format!("{start}{field}: "));
-        !is_set("{") && !is_set(" ")
-    };
-    let fields = fields.expect("the rules have fields").keys();
-    let missing: Vec<&String> = fields.filter(is_missing).collect();
-    assert!(missing.is_empty(), "no scenario has {missing:?}");
 }
 
 /// Returns the text of a file with the actual changes.
