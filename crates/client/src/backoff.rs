@@ -17,6 +17,10 @@ const FIRST_DELAY: Duration = Duration::from_millis(250);
 /// the delay grows.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
+/// Minimum delay of a [`WatchBackoff`], as in the kube crate. Just after its start, a kube-apiserver
+/// does not serve all resources yet.
+const MIN_WATCH_DELAY: Duration = Duration::from_millis(800);
+
 /// Maximum delay of a [`WatchBackoff`]. It is short, because users of the plugin wait for the
 /// watch.
 const MAX_WATCH_DELAY: Duration = Duration::from_secs(10);
@@ -58,7 +62,8 @@ impl Iterator for WatchBackoff {
         let now = Instant::now();
         let delay = self
             .backoff
-            .next(self.began.unwrap_or(now), MAX_WATCH_DELAY);
+            .next(self.began.unwrap_or(now), MAX_WATCH_DELAY)
+            .max(MIN_WATCH_DELAY);
         self.began = Some(now + delay);
         Some(delay)
     }
