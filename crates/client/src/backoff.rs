@@ -47,7 +47,7 @@ impl Backoff {
     }
 }
 
-/// The delays after errors of a watch of the kube crate, up to [`MAX_WATCH_DELAY`].
+/// The delays after errors of a watch of the kube crate: at least 800 ms, and at most 10 s.
 #[derive(Debug, Default)]
 pub struct WatchBackoff {
     backoff: Backoff,
