@@ -2,7 +2,7 @@
 //! have changed.
 //!
 //! Aggregated discovery contains all resources of the cluster, so one look-up of any number of
-//! resources needs three requests.
+//! resources needs three requests, or four if the user may not read `/readyz`.
 //!
 //! When a resource is no longer served, the operations on its objects end. So a wrong answer "not
 //! served" would end operations. A starting kube-apiserver answers before it has read all CRDs. So
@@ -60,22 +60,27 @@ impl Discovery {
     }
 }
 
-/// Reads all API groups with their resources. Returns a message if this fails.
-async fn read_groups(client: &Client) -> Result<Vec<APIGroupDiscovery>, String> {
+/// Checks whether the kube-apiserver is ready. Returns false if the user may not read `/readyz`, or
+/// if the kube-apiserver does not serve it. Returns a message if the kube-apiserver is not ready.
+async fn reads_readiness(client: &Client) -> Result<bool, String> {
     let readyz = http::Request::get("/readyz").body(Vec::new());
     let readyz = readyz.expect("the path is valid");
     match client.request_text(readyz).await.map_err(Failure::from) {
-        // If `/readyz` is forbidden or missing, the kube-apiserver counts as ready.
-        Ok(_)
-        | Err(Failure::Lost(GapReason::Refused {
+        Ok(_) => Ok(true),
+        Err(Failure::Lost(GapReason::Refused {
             code: 401 | 403 | 404,
             ..
-        })) => {}
+        })) => Ok(false),
         Err(failure) => {
             let why = text_of(failure);
-            return Err(format!("the API server is not ready (/readyz: {why})"));
+            Err(format!("the API server is not ready (/readyz: {why})"))
         }
     }
+}
+
+/// Reads all API groups with their resources. Returns a message if this fails.
+async fn read_groups(client: &Client) -> Result<Vec<APIGroupDiscovery>, String> {
+    let reads_readiness_before = reads_readiness(client).await?;
     let mut groups = Vec::new();
     for (path, read) in [
         ("/api", client.list_core_api_versions_aggregated().await),
@@ -90,6 +95,12 @@ async fn read_groups(client: &Client) -> Result<Vec<APIGroupDiscovery>, String> 
             return Err(format!("discovery of {path}: no API groups"));
         }
         groups.extend(list.items);
+    }
+    // A kube-apiserver that starts refuses all requests until it has read RBAC. At this time,
+    // discovery can lack CRDs. If `/readyz` is still refused now, the user never has the right to
+    // read it, and the kube-apiserver counts as ready.
+    if !reads_readiness_before && reads_readiness(client).await? {
+        return Err("the API server has just started".to_owned());
     }
     Ok(groups)
 }

@@ -4,6 +4,7 @@ use super::*;
 use http::{Request, Response};
 use kube::client::Body;
 use std::convert::Infallible;
+use std::sync::Mutex;
 use tower::service_fn;
 
 /// The answer of the API server to a request for `/api`.
@@ -28,12 +29,18 @@ const WORKING: [Answer; 3] = [
     ("/apis", 200, GROUPS),
 ];
 
-/// Looks up resources, such as `farm.io/v1/cows`. Returns the results as text.
+/// Looks up resources, such as `farm.io/v1/cows`. Returns the results as text. If there are several
+/// answers for a path, each request gets the next one, and further requests get the last one.
 async fn look_up(answers: &'static [Answer], resources: &[&str]) -> Vec<String> {
-    let server = service_fn(|request: Request<Body>| {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let server = service_fn(move |request: Request<Body>| {
         let path = request.uri().path().to_owned();
-        let found = answers.iter().find(|answer| answer.0 == path);
+        let mut asked = asked.lock().unwrap();
+        let earlier = asked.iter().filter(|it| **it == path).count();
+        let of_path = answers.iter().filter(|answer| answer.0 == path);
+        let found = of_path.take(earlier + 1).last();
         let (_, code, text) = found.expect("the test has an answer for the path");
+        asked.push(path.clone());
         let is_aggregated = (request.headers().get("accept"))
             .is_some_and(|it| it.to_str().unwrap().contains("as=APIGroupDiscoveryList"));
         assert_eq!(is_aggregated, path != "/readyz");
@@ -96,6 +103,8 @@ async fn a_result_says_which_part_of_a_missing_resource_is_missing() {
 async fn a_resource_is_not_served_only_if_a_ready_server_says_so() {
     const STARTING: &[Answer] = &[("/readyz", 500, "starting"), WORKING[1], WORKING[2]];
     const FORBIDDEN: &[Answer] = &[("/readyz", 403, ""), WORKING[1], WORKING[2]];
+    const RBAC_NOT_READ: &[Answer] = &[FORBIDDEN[0], WORKING[0], WORKING[1], WORKING[2]];
+    const HOOKS_NOT_DONE: &[Answer] = &[FORBIDDEN[0], STARTING[0], WORKING[1], WORKING[2]];
     const NO_CORE: &[Answer] = &[WORKING[0], ("/api", 503, ""), WORKING[2]];
     const REFUSED: &[Answer] = &[WORKING[0], WORKING[1], ("/apis", 406, "")];
     const GARBLED: &[Answer] = &[WORKING[0], WORKING[1], ("/apis", 200, "<html>")];
@@ -103,6 +112,8 @@ async fn a_resource_is_not_served_only_if_a_ready_server_says_so() {
     for (answers, expected) in [
         (STARTING, "unknown: the API server is not ready"),
         (FORBIDDEN, "true None: farm.io/v1 has no resource pigs"),
+        (RBAC_NOT_READ, "unknown: the API server has just started"),
+        (HOOKS_NOT_DONE, "unknown: the API server is not ready"),
         (NO_CORE, "unknown: refused with 503"),
         (REFUSED, "unknown: refused with 406"),
         (GARBLED, "unknown: discovery of /apis: "),

@@ -4,7 +4,9 @@ use super::{
     assert_closed_during, break_rule_set, evict, gates, namespace_with_rule_set, rescuer,
     until_admitted, until_idle, until_refused, without_other_rule_sets,
 };
-use crate::harness::{CRD, Caller, Kind, NODE, POD, apart, crd, eventually, migrating, ok_if};
+use crate::harness::{
+    CRD, Caller, Cluster, Kind, NODE, POD, apart, crd, eventually, migrating, ok_if,
+};
 use serde_json::json;
 
 #[test]
@@ -91,20 +93,25 @@ const MIGRATION: Kind = Kind {
     plural: "virtualmachineinstancemigrations",
 };
 
+/// Creates the CRDs of the kinds above, and a ClusterVersion.
+async fn serve_kinds(cluster: &Cluster) {
+    let kinds = [
+        (&VERSION, "Cluster"),
+        (&SNAPSHOT, "Namespaced"),
+        (&MIGRATION, "Namespaced"),
+    ];
+    for (kind, scope) in kinds {
+        cluster.apply(&[crd(kind, scope)]).await;
+        cluster.admin.until_code(&kind.path(None), 200).await;
+    }
+    let version = VERSION.object("version", json!({"spec": {}}));
+    cluster.create(&VERSION, None, &version).await;
+}
+
 #[test]
 fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() {
     without_other_rule_sets(async |cluster| {
-        let kinds = [
-            (&VERSION, "Cluster"),
-            (&SNAPSHOT, "Namespaced"),
-            (&MIGRATION, "Namespaced"),
-        ];
-        for (kind, scope) in kinds {
-            cluster.apply(&[crd(kind, scope)]).await;
-            cluster.admin.until_code(&kind.path(None), 200).await;
-        }
-        let version = VERSION.object("version", json!({"spec": {}}));
-        cluster.create(&VERSION, None, &version).await;
+        serve_kinds(cluster).await;
         let upgrade_as = async |caller: &Caller| {
             let patch = json!({"spec": {"desiredUpdate": {"version": "1"}}});
             let path = format!("{}?dryRun=All", VERSION.one(None, "version"));
@@ -286,17 +293,7 @@ fn assert_admitted(answers: &[(u16, String)]) {
 #[test]
 fn without_activities_only_the_gates_for_evictions_and_namespaces_refuse_and_only_if_they_deny() {
     apart("gates", async |cluster| {
-        let kinds = [
-            (&VERSION, "Cluster"),
-            (&SNAPSHOT, "Namespaced"),
-            (&MIGRATION, "Namespaced"),
-        ];
-        for (kind, scope) in kinds {
-            cluster.apply(&[crd(kind, scope)]).await;
-            cluster.admin.until_code(&kind.path(None), 200).await;
-        }
-        let version = VERSION.object("version", json!({"spec": {}}));
-        cluster.create(&VERSION, None, &version).await;
+        serve_kinds(cluster).await;
         cluster
             .create(&NODE, None, &NODE.object("n", json!({})))
             .await;

@@ -28,8 +28,8 @@ pub(super) struct WaitingOperation {
     /// Start of the operation, unless its rule yields another start.
     pub start: OperationStart,
     /// The operation that superseded this one last, and the earliest start of this one. None if no
-    /// operation has superseded this one. The earliest start is the end of the other operation, or
-    /// [`Timestamp::MIN`] before this end.
+    /// operation has superseded this one. The earliest start is the latest end of the operations
+    /// that superseded this one, or [`Timestamp::MIN`] while none of them has ended.
     pub superseded: Option<(OperationName, Timestamp)>,
     /// End of `appearAfter`. None if the rule has no `appearAfter`, or if the operation was already
     /// in flight and was superseded.
@@ -112,8 +112,9 @@ impl TrackedSubject {
         }
     }
 
-    /// Completes the operation `what`, because the operation `by` supersedes it. If `what` is still
-    /// detected, it becomes or stays a waiting operation.
+    /// Handles that the operation `by` supersedes the operation `what`. If `what` is in flight,
+    /// completes it. If rules still detect it, it then becomes a waiting operation. If `what`
+    /// already waits, it continues to wait.
     fn supersede(
         &mut self,
         what: OperationName,
