@@ -181,7 +181,7 @@ fn the_gates_for_starts_and_upgrades_refuse_and_their_warnings_refuse_nothing() 
             "start-deny",
         ];
         gates(cluster, "delete", &files).await;
-        for (kind, _) in kinds {
+        for kind in [&VERSION, &SNAPSHOT, &MIGRATION] {
             let name = format!("{}.{}", kind.plural, kind.group_version().0);
             cluster.admin.delete(&CRD.one(None, &name)).await.ok();
         }
