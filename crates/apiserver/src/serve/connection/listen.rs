@@ -8,6 +8,7 @@
 
 use super::connections::{ClientConnection, Connections, OpenSlot, RequestInFlight};
 use super::delivery::AbortableExchange;
+use super::lingering::LingeringStream;
 use super::settings::{http_settings, refusal, set_socket_options};
 use super::websocket::EventSocket;
 use crate::auth::PeerCertificates;
@@ -178,7 +179,7 @@ async fn serve_connection(
     let stream = tokio::select! {
         biased;
         () = client.closing.cancelled() => return Ok(()),
-        accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)) => accepted??,
+        accepted = timeout(HANDSHAKE_TIMEOUT, tls.accept(LingeringStream::from(stream))) => accepted??,
     };
     let session = stream.get_ref().1;
     let certificates = session.peer_certificates().unwrap_or_default().iter();

@@ -3,6 +3,7 @@
 
 pub mod connections;
 pub mod delivery;
+mod lingering;
 pub mod listen;
 mod settings;
 pub mod websocket;
