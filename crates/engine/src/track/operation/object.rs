@@ -6,13 +6,16 @@ use super::{ChangeContext, Operation, OperationStart, TimingInput};
 use crate::detect::{RuleValues, ShownValues, Subject};
 use crate::track::end_reason::End;
 use crate::track::superseded_operations::OperationName;
-use ifo_api::live::{InFlightOperation, KIND, Phase, Spec, State, Status, SubjectReference};
+use ifo_api::live::{
+    ExpectedSource, InFlightOperation, KIND, Phase, Spec, State, Status, SubjectReference,
+};
 use ifo_api::metadata::{
     Condition, Labels, Metadata, Time, api_version, shared_text, whole_second,
 };
 use ifo_api::{Key, Text, labels};
 use jiff::Timestamp;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Returns the object of a new operation, with the fields that never change.
@@ -318,6 +321,8 @@ pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
     let (spec, status) = (&object.spec, &object.status);
     let labels = authors_labels(object).map(|(key, value)| (key.clone(), value.clone()));
     let is_own_reason = *status.reason != *operation_reason(&spec.operation);
+    let limit = status.expected.as_ref();
+    let limit = limit.filter(|it| it.source == ExpectedSource::Rule);
     RuleValues {
         state: match status.state {
             State::Blocked | State::Held | State::Failing => status.state,
@@ -334,11 +339,11 @@ pub(super) fn rule_values(object: &InFlightOperation) -> RuleValues {
             cancel: status.cancel.clone(),
             nodes: status.nodes.clone(),
         },
+        expected: limit.map(|it| Duration::from_secs(it.typical_seconds)),
         // The object does not contain these values.
         only_continues: false,
         started: None,
         queued: None,
-        expected: None,
         stalled_after: None,
         size: None,
     }
