@@ -24,11 +24,11 @@ use std::collections::BTreeMap;
 
 /// Kind of rule sets.
 pub const KIND: &str = "OperationRuleSet";
-/// Reason of the condition `InvalidTarget` if the cluster serves the API group of the target, but
-/// not the version or the resource. The target is the resource that the rule set watches.
+/// Reason of the condition `InvalidTarget` if the cluster serves the API group of the target (the
+/// resource that the rule set watches), but not the version or the resource. The condition has the
+/// same reason if the cluster does not serve the group, but a group with a similar name.
 pub const NOT_SERVED: &str = "NotServed";
-/// Reason of the condition [`NOT_INSTALLED`]. The condition `InvalidTarget` has the same reason if
-/// the cluster does not serve the target's API group, but a group with a similar name.
+/// Reason of the condition [`NOT_INSTALLED`].
 pub const GROUP_NOT_SERVED: &str = "GroupNotServed";
 /// Type of the condition of a rule set whose product is not installed: the cluster does not serve
 /// the target's API group. `Ready` then has this reason, and the column READY this value.
