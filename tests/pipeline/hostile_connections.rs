@@ -247,7 +247,7 @@ async fn the_server_announces_its_limits_of_streams_and_headers() {
         all.next()
             .map(|it| u32::from_be_bytes(it[2..].try_into().unwrap()))
     };
-    assert_eq!((value(3), value(6)), (Some(1_000), Some(96 << 10)));
+    assert_eq!((value(3), value(6)), (Some(1_000), Some(64 << 10)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

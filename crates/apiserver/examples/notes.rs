@@ -15,6 +15,8 @@ use aggregated_apiserver::serve::{
 use aggregated_apiserver::store::{self, Bounds, Key, VersionAssignment, Write};
 use aggregated_apiserver::{Typed, metrics::Metrics};
 use arc_swap::ArcSwap;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::{error::Error, net::Ipv4Addr, sync::Arc, time::Duration};
@@ -67,15 +69,14 @@ async fn main() -> Result<(), Box<dyn Error>> {
         bytes: 1 << 20,
         age,
     });
+    let (uid, started) = (uuid::Uuid::new_v4().to_string(), Time(Timestamp::now()));
     tokio::spawn(async move {
         for second in 0_u64.. {
-            let mut object = Note::new(
-                "clock",
-                NoteSpec {
-                    text: format!("{second} s"),
-                },
-            );
+            let text = format!("{second} s");
+            let mut object = Note::new("clock", NoteSpec { text });
             object.metadata.namespace = Some("default".to_owned());
+            object.metadata.uid = Some(uid.clone());
+            object.metadata.creation_timestamp = Some(started.clone());
             let key = Key::new("default", "clock");
             let _ = writer.commit([Write::Put { key, object }], VersionAssignment::Mint);
             tokio::time::sleep(Duration::from_secs(1)).await;

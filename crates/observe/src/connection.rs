@@ -265,6 +265,8 @@ fn clients(
             .http2_initial_connection_window_size(CONNECTION_WINDOW)
             .http2_keep_alive_interval(PING_INTERVAL)
             .http2_keep_alive_timeout(PING_TIMEOUT)
+            // A watch that begins on an idle connection sends no ping before its first event.
+            .http2_keep_alive_while_idle(true)
             .build(connector.clone());
         let service = ServiceBuilder::new()
             .layer(config.base_uri_layer())

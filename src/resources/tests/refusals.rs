@@ -21,6 +21,11 @@ async fn authorization_precedes_all_other_checks() {
             .await;
         assert_eq!(response.status(), StatusCode::FORBIDDEN, "{path}");
     }
+    // `x-user` is the header of the fixture's authenticator.
+    let impersonating = [("x-user", "admin"), ("impersonate-user", "bob")];
+    let (code, body) = fixture.ask(ALL, &impersonating).await;
+    assert_eq!(code, StatusCode::FORBIDDEN);
+    assert!(body.contains("does not impersonate users"), "{body}");
     let (code, body) = fixture.ask(ALL, &[("x-user", "unsure")]).await;
     assert_eq!(code, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(

@@ -162,7 +162,7 @@ fn request_with_groups(groups: usize) -> Request<Body> {
 #[tokio::test]
 async fn http1_and_http2_have_the_same_limit_of_headers() {
     let listening = Listening::start(echo(), CancellationToken::new()).await;
-    for (groups, code) in [(750, 200), (790, 431), (900, 431)] {
+    for (groups, code) in [(500, 200), (530, 431), (600, 431)] {
         let io = TokioIo::new(listening.connect(b"http/1.1", true).await);
         let (mut sender, connection) = http1::handshake(io).await.unwrap();
         tokio::spawn(connection);

@@ -121,6 +121,13 @@ pub(super) async fn admit(
         .map_err(|Unauthenticated| ErrorStatus::unauthorized())?;
     let user = &*user.insert(found);
     drop(token_review);
+    // The kube-apiserver processes these headers, and does not forward them. Without this error, an
+    // administrator who connects directly would get an answer with the administrator's own rights.
+    let mut headers = parts.headers.keys();
+    if headers.any(|name| name.as_str().starts_with("impersonate-")) {
+        let reason = "this server does not impersonate users, but the kube-apiserver does";
+        return Err(ErrorStatus::forbidden(user, &request.attributes, reason));
+    }
     let access_of_peer = shared.server.hooks.required_access_of_peer(&parts.headers);
     if let Some(required) = &access_of_peer {
         authorize(shared, user, required).await?;

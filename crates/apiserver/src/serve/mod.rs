@@ -127,7 +127,7 @@ impl ServerParameters {
             readiness,
             metrics: Arc::default(),
             render_metrics: Arc::new(String::new),
-            version: String::new(),
+            version: "0.0.0".to_owned(),
             routes: Router::new(),
             public_routes: Router::new(),
             shutdown: CancellationToken::new(),
