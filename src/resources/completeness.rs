@@ -10,8 +10,12 @@
 //!   have missed operations at this version.
 //!
 //! Such an answer also gets the reason as JSON in the header `ifo-incomplete`, which the plugin reads.
-//! All other lists and watches of operations get the header `ifo-complete`. If operations can be hidden
-//! from the user (`--visibility=subject`), they get `ifo-incomplete` with this reason, but no `Warning`.
+//! All other lists and watches of operations get the header `ifo-complete`. In two cases, they get
+//! `ifo-incomplete` with the reason, but no `Warning`:
+//!
+//! - Operations can be hidden from the user (`--visibility=subject`).
+//! - No leader has confirmed that this replica is up to date. Answers about activities also get this
+//!   header, because `kubectl ifo wait` reads activities before it lists operations.
 //!
 //! A client can name rule sets in the header `ifo-ignored-rule-sets`, and send a label selector in
 //! the header `ifo-completeness-selector`. The answer then says nothing about the named rule sets,
@@ -35,18 +39,19 @@ use ifo_api::completeness::{
     COMPLETE_HEADER, Gap, Gaps, GapsObject, IGNORED_HEADER, INCOMPLETE_HEADER, Incomplete,
     MAX_NAMED, Named, NotWorking, SELECTOR_HEADER,
 };
-use ifo_api::{GROUP, VERSION, labels, live, ruleset};
+use ifo_api::{GROUP, VERSION, activity, labels, live, ruleset};
 use serde_json::json;
 
-/// Adds headers to the answer to a list or a watch of operations: `Warning` and `ifo-incomplete` if
-/// operations may be missing, only `ifo-incomplete` if some can be hidden, and otherwise
-/// `ifo-complete`. Errors, and answers for other resources, get no header.
+/// Adds the headers that the top of this file describes. Answers for other resources get no header.
 ///
 /// The index has the operations and the [`Gaps`] (the rule sets that may miss operations) at the
 /// same versions. So the header of a list is about exactly the version of the list. The header of a
 /// watch is about the newest version when the watch starts. An answer with the newest version also
 /// reports gaps that are not in the index yet.
 pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut Response) {
+    if read.request.resource == activity::PLURAL && !read.is_current {
+        add_reason(&Incomplete::NotConfirmed, response);
+    }
     if read.request.resource != live::PLURAL || !response.status().is_success() {
         return;
     }
@@ -75,6 +80,8 @@ pub(super) async fn warn(hooks: &OperationHooks, read: Read<'_>, response: &mut 
     };
     if let Some(incomplete) = incomplete {
         add_warning(&incomplete, response);
+    } else if !read.is_current {
+        add_reason(&Incomplete::NotConfirmed, response);
     } else if read.is_filtered {
         add_reason(&Incomplete::Filtered, response);
     } else {

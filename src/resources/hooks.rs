@@ -23,8 +23,8 @@ const OUTDATED: &str = "this replica has not been up to date for more than 15 s:
      cannot reach the leader";
 
 impl Hooks for OperationHooks {
-    fn wait_until_current(&self) -> BoxFuture<'_, ()> {
-        self.replica_status.wait_until_current().map(drop).boxed()
+    fn wait_until_current(&self) -> BoxFuture<'_, bool> {
+        self.replica_status.wait_until_current().boxed()
     }
 
     fn before_read(&self, resource: &ResourceInfo) -> Result<bool, ErrorStatus> {

@@ -3,8 +3,8 @@
 //! objects and the refusals of a real kube-apiserver.
 
 use crate::harness::{
-    Cluster, DEADLINE, Kind, NODE, POD, VMI, eventually, items, migrating, ok_if, rule_set, shared,
-    text,
+    Cluster, DEADLINE, Kind, NODE, POD, RULE_SET, VMI, apart, eventually, items, migrating, ok_if,
+    rule_set, shared, text,
 };
 use serde_json::{Value, json};
 use std::process::Stdio;
@@ -250,6 +250,41 @@ fn the_answers_to_dry_run_evictions_are_shown_and_no_pod_is_evicted() {
                     .err
                     .contains("cannot create resource \"pods/eviction\"");
             ok_if(said.code == 3 && refused, &said.err)
+        })
+        .await;
+    });
+}
+
+#[test]
+fn wait_does_not_say_idle_while_no_replica_leads() {
+    apart("handover", async |cluster| {
+        let folders = ["deploy/crd", "deploy", "deploy/targets-default"];
+        cluster.apply_folders(&folders).await;
+        let mut leader = cluster.server().await;
+        cluster.register_server(&leader).await;
+        let deployment = cluster.deployment().await;
+        let mut follower = cluster.start_unready("follower", &deployment).await;
+        follower.until_ready().await;
+        cluster.apply_registration("apiservice", &follower).await;
+        let working = [("Working", "object.metadata.name == 'busy'")];
+        let rules = rule_set("work", &POD, &working);
+        cluster.create(&RULE_SET, None, &rules).await;
+        let wait = async || run(cluster, &["wait", "-c", "kubevirt", "--timeout=0"]).await;
+        eventually("the component is idle", async || {
+            let output = wait().await;
+            ok_if(output.code == 0, (output.out, output.err))
+        })
+        .await;
+
+        leader.kill().await;
+        let containers = json!({"spec": {"containers": [{"name": "c", "image": "none"}]}});
+        let pods = POD.path(Some("default"));
+        let busy = POD.object("busy", containers);
+        cluster.admin.create_when_served(&pods, &busy).await;
+        eventually("the new leader has detected the operation", async || {
+            let output = wait().await;
+            assert_ne!(output.code, 0, "{}", output.out);
+            ok_if(output.code == 1, output.err)
         })
         .await;
     });

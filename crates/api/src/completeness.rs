@@ -145,6 +145,13 @@ pub enum Incomplete {
          or over"
     )]
     NotCurrent,
+    /// No replica has confirmed, as the leader, that the list has its newest changes. For example, the
+    /// leader has crashed less than 15 s ago. The answer has no `Warning`, because most clients can
+    /// ignore a short delay.
+    #[error(
+        "no leader has confirmed that this answer is up to date, operations may be missing or over"
+    )]
+    NotConfirmed,
     /// The list shows the operations at an older resourceVersion, for example as the second page of
     /// a list. The server no longer knows whether all rule sets worked at that resourceVersion. The
     /// plugin also uses this reason for an answer without a header about its completeness.

@@ -140,6 +140,29 @@ async fn only_requests_for_the_newest_state_query_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_leader_answers_about_the_newest_state_are_not_confirmed() {
+    let fixture = Fixture::filled();
+    let activities = LIST.replace("inflightoperations", "activities");
+    let reason = async |path: &str| {
+        let answer = fixture.send(request("GET", path, &[])).await;
+        assert_eq!(answer.status(), StatusCode::OK, "{path}");
+        assert!(answer.headers().get(WARNING).is_none());
+        answer.headers().get("ifo-incomplete").cloned()
+    };
+    for path in [LIST, &activities] {
+        assert_eq!(reason(path).await, None);
+    }
+    for role in [following(), ReplicaRole::Vacant(None)] {
+        fixture.role.send_replace(role);
+        for path in [LIST, &activities] {
+            assert_eq!(reason(path).await.unwrap(), "\"notConfirmed\"", "{path}");
+            // The client accepts an old state.
+            assert_eq!(reason(&format!("{path}?resourceVersion=0")).await, None);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_stale_replica_warns_in_its_responses() {
     let fixture = Fixture::filled();
     let path = format!("{LIST}?resourceVersion=0");

@@ -16,10 +16,11 @@ use tokio_util::sync::CancellationToken;
 /// In a server with several replicas, the followers copy the leader's objects. With these methods,
 /// a follower can wait for the newest objects, refuse requests, or mark answers as outdated.
 pub trait Hooks: Send + Sync + 'static {
-    /// Waits until this replica has the newest state. The server calls this method before each get,
-    /// list or watch without a resourceVersion and without a continue token.
-    fn wait_until_current(&self) -> BoxFuture<'_, ()> {
-        Box::pin(ready(()))
+    /// Waits until this replica has the newest state. Returns false if this replica may lack changes
+    /// after the wait. The server calls this method before each get, list or watch without a
+    /// resourceVersion and without a continue token.
+    fn wait_until_current(&self) -> BoxFuture<'_, bool> {
+        Box::pin(ready(true))
     }
 
     /// Returns true if the objects of this replica may be out of date. The server calls this method
@@ -101,6 +102,8 @@ pub struct Read<'a> {
     pub user: Option<&'a User>,
     /// The result of [`Hooks::before_read`].
     pub may_be_outdated: bool,
+    /// The result of [`Hooks::wait_until_current`]. True if the server did not call it.
+    pub is_current: bool,
     /// True if objects can be hidden from the user ([`super::Visibility`]).
     pub is_filtered: bool,
     /// The version of a list. None for a watch.

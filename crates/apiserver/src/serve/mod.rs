@@ -256,9 +256,7 @@ async fn read<M: Model>(
     if !server.readiness.synced() {
         return Err(ErrorStatus::initializing());
     }
-    if reads_newest(&admitted.requested.query) {
-        hooks.wait_until_current().await;
-    }
+    let is_current = !reads_newest(&admitted.requested.query) || hooks.wait_until_current().await;
     let may_be_outdated = hooks.before_read(info)?;
     // A replica copies all objects, so no object is hidden from other replicas.
     let user = peer_end.is_none().then(|| restricted(resource, admitted));
@@ -276,6 +274,7 @@ async fn read<M: Model>(
         headers,
         user: admitted.user.as_ref(),
         may_be_outdated,
+        is_current,
         is_filtered,
         version: None,
     };

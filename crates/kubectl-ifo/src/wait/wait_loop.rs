@@ -25,7 +25,7 @@ use crate::operations::operation_source::{
 };
 use crate::output::print::print_error_line;
 use ifo_api::activity::{Activity, PLURAL};
-use ifo_api::completeness::{IGNORED_HEADER, SELECTOR_HEADER};
+use ifo_api::completeness::{IGNORED_HEADER, Incomplete, SELECTOR_HEADER};
 use ifo_api::{LIVE_GROUP, labels};
 use ifo_client::list::ListItems;
 use std::convert::Infallible;
@@ -198,7 +198,8 @@ impl<'a> OperationWait<'a> {
         // setting of the server. So without `-n`, this command lists all namespaces.
         let path = list_path(LIVE_GROUP, PLURAL, filters.namespace.as_deref());
         let query = query(&[("fieldSelector", &fields), ("limit", "2")]);
-        let answer = server.answer(&format!("{path}?{query}")).await.ok()?;
+        let answer = server.answer(&format!("{path}?{query}")).await.ok();
+        let answer = answer.filter(|it| it.completeness != Err(Incomplete::NotConfirmed))?;
         let list = ListItems::<Activity>::read(answer.text.as_bytes()).ok()?;
         let [activity] = list.items.as_slice() else {
             return None;

@@ -328,6 +328,26 @@ fn a_list_is_incomplete_if_any_of_its_pages_is_incomplete() {
 }
 
 #[test]
+fn wait_does_not_trust_an_activity_or_a_list_that_no_leader_has_confirmed() {
+    let output = wait(
+        &["--timeout=0"],
+        |_| false,
+        |request, _| {
+            let mut answer = match request.uri().path() {
+                _ if is_activities(request) => activity("True", 0),
+                LIVE => list_response(&[], ""),
+                _ => return None,
+            };
+            let reason = "\"notConfirmed\"".parse().expect("a header");
+            answer.headers_mut().insert("ifo-incomplete", reason);
+            Some(answer)
+        },
+    );
+    output.exits(3);
+    output.says("unknown: no leader has confirmed that this answer is up to date");
+}
+
+#[test]
 fn wait_does_not_trust_a_list_that_was_incomplete_when_it_was_read() {
     // The lists lack the operations in flight. The server is asked once more after each list, and
     // then all rule sets work.
