@@ -242,6 +242,7 @@ mod tests {
             is_being_read: false,
             namespaces: None,
             cluster_scoped: true,
+            lacks_nodes: false,
         }
     }
 

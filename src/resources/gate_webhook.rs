@@ -91,7 +91,7 @@ impl Scope<'_> {
         match self.kind {
             "namespace" => gap.affects(Some(self.name), false),
             "component" => gap.component.is_empty() || *gap.component == *self.name,
-            _ => true,
+            _ => !gap.lacks_nodes,
         }
     }
 }
@@ -201,6 +201,27 @@ mod tests {
             let request: Request = serde_json::from_value(request).expect("the request is valid");
             assert_eq!(request.scope(), Scope { kind, name });
             assert_eq!(request.refusal().0, code, "{resource}");
+        }
+    }
+
+    #[test]
+    fn a_broken_rule_set_without_nodes_does_not_affect_the_cordon_of_a_node() {
+        for lacks_nodes in [false, true] {
+            let gap = Gap {
+                rule_set: "a".into(),
+                reason: "does not compile".to_owned(),
+                is_being_read: false,
+                component: "kubevirt".into(),
+                kind: None,
+                operations: Vec::new(),
+                namespaces: None,
+                cluster_scoped: true,
+                lacks_nodes,
+            };
+            let affects = |kind, name| Scope { kind, name }.is_affected(&gap);
+            assert_eq!(affects("node", "n"), !lacks_nodes);
+            assert!(affects("namespace", "n") && affects("component", "kubevirt"));
+            assert!(!affects("component", "tekton"));
         }
     }
 }

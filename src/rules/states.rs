@@ -122,6 +122,7 @@ impl ReportedRuleSet {
             operations,
             namespaces,
             cluster_scoped,
+            lacks_nodes: spec.is_some_and(|spec| spec.nodes.is_none()),
         })
     }
 }
@@ -219,6 +220,20 @@ mod tests {
             let shown = format!("{rule_set:?} in {namespace:?}");
             assert_eq!(affects(rule_set, namespace), affected, "{shown}");
         }
+    }
+
+    #[test]
+    fn only_a_readable_rule_set_without_nodes_leaves_nodes_unaffected() {
+        let lacks_nodes = |change: fn(&mut OperationRuleSetSpec)| {
+            let mut rule_set = reported(Some(("Pod", true)), None, Err(not_compiled()));
+            rule_set.spec.as_mut().and_then(Arc::get_mut).map(change);
+            rule_set.gap().unwrap().lacks_nodes
+        };
+        assert!(lacks_nodes(|_| ()));
+        assert!(!lacks_nodes(|spec| spec.nodes = Some("[".to_owned())));
+        let mut unreadable = reported(None, None, Err(NotReady::unreadable()));
+        unreadable.spec = None;
+        assert!(!unreadable.gap().unwrap().lacks_nodes);
     }
 
     const REACHED: ReachedBound = ReachedBound {

@@ -72,6 +72,9 @@ pub struct Gap {
     pub namespaces: Option<BTreeSet<Text>>,
     /// True if operations on cluster-scoped objects may be missing.
     pub cluster_scoped: bool,
+    /// True if the rule set lacks the field `nodes`, so that no operation on a node can be missing.
+    #[serde(default)]
+    pub lacks_nodes: bool,
 }
 
 impl Gap {

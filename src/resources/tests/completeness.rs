@@ -17,6 +17,7 @@ fn gap(rule_set: &str, component: &str) -> Gap {
         is_being_read: false,
         namespaces: None,
         cluster_scoped: true,
+        lacks_nodes: false,
     }
 }
 

@@ -113,7 +113,8 @@ impl Activities {
             return ("Unknown", RULE_SETS_NOT_WORKING, message.to_owned());
         }
         let affects = |gap: &&Gap| match scope {
-            Scope::Cluster | Scope::Node(_) => true,
+            Scope::Cluster => true,
+            Scope::Node(_) => !gap.lacks_nodes,
             Scope::Component(name) => gap.component.is_empty() || gap.component == *name,
             Scope::Namespace(name) => gap.affects(Some(name), *name == self.cluster_namespace),
         };

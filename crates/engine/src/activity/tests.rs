@@ -97,6 +97,7 @@ fn gap(namespaces: Option<&[&str]>, is_being_read: bool) -> Gap {
         operations: Vec::new(),
         namespaces: namespaces.map(|all| all.iter().map(|it| (*it).into()).collect()),
         cluster_scoped: false,
+        lacks_nodes: false,
     }
 }
 
@@ -226,6 +227,24 @@ fn a_gap_makes_only_the_affected_activities_unknown() {
     assert!(message.ends_with("Run kubectl get ors."), "{message}");
     let idle = Some(("True", NOTHING_IN_FLIGHT));
     assert_eq!(fixture.idle("other", "namespace"), idle);
+}
+
+#[test]
+fn a_gap_affects_nodes_only_if_its_rule_set_can_name_nodes() {
+    let mut fixture = Fixture::new();
+    let nodes = Existing::Nodes(vec!["n1".into()]);
+    fixture.activities.set_existing(&nodes);
+    for (lacks_nodes, node) in [
+        (false, ("Unknown", RULE_SETS_NOT_WORKING)),
+        (true, ("True", NOTHING_IN_FLIGHT)),
+    ] {
+        fixture.set_gaps(vec![Gap {
+            lacks_nodes,
+            ..gap(None, false)
+        }]);
+        assert_eq!(fixture.idle("ifo-system", "node.n1"), Some(node));
+        assert_eq!(fixture.cluster(), ("Unknown", RULE_SETS_NOT_WORKING));
+    }
 }
 
 #[test]
