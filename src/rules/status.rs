@@ -166,6 +166,9 @@ fn condition(
     }
 }
 
+/// The cause in the condition `EvaluationFailed` if no rule has failed.
+const SKIPPED: &str = "the rule set was throttled, so the server has skipped the evaluation";
+
 /// Returns the message of the condition `EvaluationFailed`, with the last failure of each field that
 /// has failed recently. Returns `None` if there is no unknown
 /// detection, and no rule has failed in the last two `requeue` intervals.
@@ -195,7 +198,9 @@ fn evaluation_failure(
         .filter(|failure| newest.duration_since(failure.at).unsigned_abs() < requeue * 2);
     let texts = recent.map(|failure| format!("{}: {}", failure.what, failure.error));
     let texts = texts.collect::<Vec<_>>().join("; ");
-    if texts.is_empty() && !is_unknown {
+    // If no rule has failed, the server has skipped the objects, because it throttles the rule set.
+    // The reason `Throttled` then says enough.
+    if texts.is_empty() && (!is_unknown || activity.is_throttled()) {
         return None;
     }
     let before = find(written, "EvaluationFailed");
@@ -208,10 +213,10 @@ fn evaluation_failure(
     {
         return Some(before.message.clone());
     }
-    Some(if is_unknown {
-        format!("{}: {texts}", evaluation_fails(&unknown))
-    } else {
-        texts
+    Some(match (is_unknown, &*texts) {
+        (false, _) => texts,
+        (true, "") => format!("{}: {SKIPPED}", evaluation_fails(&unknown)),
+        (true, texts) => format!("{}: {texts}", evaluation_fails(&unknown)),
     })
 }
 

@@ -118,6 +118,31 @@ fn a_number_of_objects_that_is_too_low_is_called_a_minimum() {
 }
 
 #[test]
+fn skipped_objects_of_a_throttled_rule_set_are_no_failures() {
+    let nothing = OperationRuleSetStatus::default();
+    let shown = |is_throttled: bool| {
+        watched_at("10:00:00", &nothing, WatchState::Active, |activity| {
+            activity.evaluated(time("10:00:00"));
+            let skipped = activity.report(Fact::Unknown {
+                namespace: None,
+                operations: vec!["Working".into()],
+                is_uncounted: false,
+            });
+            (
+                skipped,
+                is_throttled.then(|| activity.report(Fact::Throttled)),
+            )
+        })
+    };
+    let throttled = shown(true);
+    has(&throttled, "Ready", "False/Throttled");
+    assert_eq!(types(&throttled), ["Ready", "Validated"]);
+    // The rule set is no longer throttled, but the server has not evaluated the object yet.
+    let text = "evaluation fails on 1 object: the rule set was throttled, so the server has skipped the evaluation";
+    assert_eq!(message(&shown(false), "Ready"), text);
+}
+
+#[test]
 fn all_fields_that_have_failed_recently_are_named() {
     let nothing = OperationRuleSetStatus::default();
     let failed = |activity: &Activity| {
