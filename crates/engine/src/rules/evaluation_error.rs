@@ -11,6 +11,13 @@ pub enum EvaluationError {
     /// The evaluation of the expression failed.
     #[error(transparent)]
     Expression(#[from] EvaluationFault),
+    /// The rules need more steps than the share of the rule set.
+    #[error(
+        "evaluation cost limit exceeded: the rule set may use {} of 100000 steps on the object \
+         (components: {}, rule sets of this component: {})",
+        .0.steps, .0.components, .0.rule_sets
+    )]
+    Steps(StepShare),
     /// The `state` is invalid. Contains its length in characters.
     #[error(
         "expected Progressing, Blocked, Held or Failing, found another string of {0} characters"
@@ -61,4 +68,15 @@ pub enum EvaluationError {
     /// The object cannot be decoded.
     #[error(transparent)]
     Unreadable(#[from] DocError),
+}
+
+/// The share of a rule set of the evaluation steps for one object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepShare {
+    /// The number of steps that the rule set may use.
+    pub steps: u64,
+    /// The number of rule sets of the component that cover the object.
+    pub rule_sets: u32,
+    /// The number of components whose rule sets cover the object.
+    pub components: u32,
 }

@@ -23,7 +23,7 @@ pub use compile::{
     MAX_COMPILE_TIME, MAX_ERRORS, MAX_EXPRESSIONS, RuleSetError, compile, compile_within,
     expression_bytes,
 };
-pub use evaluation_error::EvaluationError;
+pub use evaluation_error::{EvaluationError, StepShare};
 pub use evaluation_time::{
     Allowance, EvaluationInstant, EvaluationTime, FREE_TIME_PER_OBJECT, REDUCED_ALLOWANCE,
     RULE_SET_ALLOWANCE, TOTAL_ALLOWANCE, TimeAccount,

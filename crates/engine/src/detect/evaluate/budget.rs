@@ -1,15 +1,17 @@
 //! Limits the evaluation of each rule set. So an expensive rule set does not affect the other rule
 //! sets of the same rule book. A rule book contains all rule sets of one resource.
 //!
-//! - On one object, each rule set may use an equal share of the evaluation steps (the unit of the
-//!   cost of expressions).
+//! - On one object, each component may use an equal share of the evaluation steps (the unit of the
+//!   cost of expressions). The rule sets of a component may use equal parts of its share.
 //! - A rule set is throttled if its evaluations take too much time ([`EvaluationTime`]).
 
 #[cfg(test)]
 mod tests;
 
-use crate::rules::{EvaluationInstant, EvaluationTime, FREE_TIME_PER_OBJECT, RuleSet};
+use crate::rules::{EvaluationInstant, EvaluationTime, FREE_TIME_PER_OBJECT, RuleSet, StepShare};
+use ifo_api::Text;
 use ifo_cel::STEPS_PER_OBJECT;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +27,8 @@ pub struct RuleSetBudgets {
 /// The budgets for the evaluations on one object.
 pub(super) struct ObjectBudget<'a> {
     budgets: &'a mut RuleSetBudgets,
-    /// Number of steps that each rule set may use.
-    pub(super) steps: u64,
+    /// Number of rule sets of each component that cover the object.
+    components: BTreeMap<&'a str, u32>,
     /// The part of the time of each evaluation that is not charged to the rule set.
     free_time: Duration,
     /// End of the last evaluation, or the beginning of the first one. None without a clock.
@@ -42,14 +44,21 @@ impl RuleSetBudgets {
         }
     }
 
-    /// Begins the evaluations on the next object. `covering` is the number of rule sets that cover
-    /// the object.
-    pub(super) fn begin_object(&mut self, covering: usize) -> ObjectBudget<'_> {
-        let covering = u32::try_from(covering.max(1)).unwrap_or(u32::MAX);
+    /// Begins the evaluations on the next object. `covering` has the component of each rule set that
+    /// covers the object.
+    pub(super) fn begin_object<'a>(
+        &'a mut self,
+        covering: impl Iterator<Item = &'a Text>,
+    ) -> ObjectBudget<'a> {
+        let mut components = BTreeMap::new();
+        for component in covering {
+            *components.entry(&**component).or_default() += 1;
+        }
+        let covering = components.values().sum::<u32>().max(1);
         ObjectBudget {
             clock: self.time.now(),
             budgets: self,
-            steps: STEPS_PER_OBJECT / u64::from(covering),
+            components,
             free_time: FREE_TIME_PER_OBJECT / covering,
         }
     }
@@ -74,6 +83,17 @@ impl RuleSetBudgets {
 }
 
 impl ObjectBudget<'_> {
+    /// Returns the share of a rule set of this component.
+    pub(super) fn share(&self, component: &str) -> StepShare {
+        let rule_sets = self.components.get(component).copied().unwrap_or(1);
+        let components = u32::try_from(self.components.len()).unwrap_or(u32::MAX);
+        StepShare {
+            steps: STEPS_PER_OBJECT / u64::from(components.max(1)) / u64::from(rule_sets),
+            rule_sets,
+            components,
+        }
+    }
+
     /// Returns false if the rule set is throttled and must not be evaluated now.
     pub(super) fn may_evaluate(&self, rule_set: &RuleSet) -> bool {
         let (time, account) = (&self.budgets.time, rule_set.activity.time());

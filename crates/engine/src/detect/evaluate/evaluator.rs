@@ -10,7 +10,9 @@ use shared::SharedValues;
 use super::evaluation::{DetectedOutcome, Evaluation, Finding};
 use super::values::{Nodes, RuleValues};
 use crate::Meter;
-use crate::rules::{self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet};
+use crate::rules::{
+    self, CompiledRule, EvaluationError, EvaluationFailure, ForEach, RuleSet, StepShare,
+};
 use ifo_api::Text;
 use ifo_api::live::{State, cut_message};
 use ifo_api::printable;
@@ -43,6 +45,8 @@ pub(super) struct ObjectEvaluator<'a, 's> {
     pub(super) scope: EvaluationScope<'s>,
     pub(super) evaluation: Evaluation,
     pub(super) meter: &'a dyn Meter,
+    /// The steps that the current rule set may use on this object.
+    pub(super) share: StepShare,
     /// Number of operations of the current rule set whose values were computed on this object. The
     /// first number counts operations whose `expression` is true. The second number counts
     /// operations that only `continueWhile` continues.
@@ -316,8 +320,11 @@ impl<'s> ObjectEvaluator<'_, 's> {
         rule_set: &RuleSet,
         counted: &str,
         field: String,
-        error: EvaluationError,
+        mut error: EvaluationError,
     ) -> EvaluationFailure {
+        if error == EvaluationError::Expression(EvaluationFault::Budget) {
+            error = EvaluationError::Steps(self.share);
+        }
         self.meter.evaluation_failed(&rule_set.name, counted);
         if rule_set.activity.may_log(self.scope.now) {
             let subject = &self.evaluation.subject.reference;

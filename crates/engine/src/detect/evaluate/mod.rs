@@ -19,7 +19,7 @@ pub use self::values::{Nodes, RuleValues, ShownValues};
 use super::subject::newest_managed;
 use super::{MissingName, Subject};
 use crate::Meter;
-use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet};
+use crate::rules::{EvaluationError, EvaluationFailure, LABELS_PATH, RuleBook, RuleSet, StepShare};
 use ifo_cel::{Budget, Doc, EvaluationScope, Node, Projection};
 use jiff::Timestamp;
 use kube::core::SelectorExt as _;
@@ -57,7 +57,7 @@ pub(super) fn evaluate_within(
     let namespace = subject.reference.namespace.clone();
     let covers = |rule_set: &&Arc<RuleSet>| rule_set.covers(namespace.as_deref());
     let covering = book.rule_sets.iter().filter(covers);
-    let mut object_budget = budgets.begin_object(covering.clone().count());
+    let mut object_budget = budgets.begin_object(covering.clone().map(|it| &it.component));
     let mut budget = Budget { left: 0 };
     let mut evaluator = ObjectEvaluator {
         scope: EvaluationScope::new(doc, now, &mut budget),
@@ -67,6 +67,7 @@ pub(super) fn evaluate_within(
             ..Evaluation::default()
         },
         meter,
+        share: StepShare::default(),
         computed_operations: [0, 0],
         computed_outcomes: 0,
         messages: HashSet::new(),
@@ -77,7 +78,8 @@ pub(super) fn evaluate_within(
         if selector.is_some_and(|selector| !selector.matches(&labels_of(metadata))) {
             evaluator.evaluation.unselected.push(rule_set.clone());
         } else if object_budget.may_evaluate(rule_set) {
-            evaluator.scope.budget.left = object_budget.steps;
+            evaluator.share = object_budget.share(&rule_set.component);
+            evaluator.scope.budget.left = evaluator.share.steps;
             evaluator.scope.read_now = false;
             evaluator.evaluate_rule_set(rule_set);
             if evaluator.scope.read_now {

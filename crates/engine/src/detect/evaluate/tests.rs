@@ -295,6 +295,7 @@ fn a_rule_set_that_exhausts_its_budget_does_not_affect_the_others() {
         .map(|(_, failure)| failure.error.to_string());
     assert_eq!(
         errors.collect::<Vec<_>>(),
-        ["evaluation cost limit exceeded"; 2]
+        ["evaluation cost limit exceeded: the rule set may use 33333 of 100000 steps on the object \
+          (components: 1, rule sets of this component: 3)"; 2]
     );
 }

@@ -16,10 +16,14 @@ fn rule_set() -> RuleSet {
 }
 
 #[test]
-fn each_rule_set_has_an_equal_share_of_the_steps() {
+fn the_rule_sets_of_a_component_divide_its_share_of_the_steps() {
     let mut budgets = RuleSetBudgets::default();
-    assert_eq!(budgets.begin_object(1).steps, STEPS_PER_OBJECT);
-    assert_eq!(budgets.begin_object(4).steps, STEPS_PER_OBJECT / 4);
+    let [a, b] = ["a", "b"].map(Text::from);
+    let alone = budgets.begin_object([&a].into_iter());
+    assert_eq!(alone.share("a").steps, STEPS_PER_OBJECT);
+    let shared = budgets.begin_object([&a, &b, &b, &b].into_iter());
+    assert_eq!(shared.share("a").steps, STEPS_PER_OBJECT / 2);
+    assert_eq!(shared.share("b").steps, STEPS_PER_OBJECT / 6);
 }
 
 /// Budgets whose clock advances only when the test advances it.
@@ -55,7 +59,9 @@ impl TimedBudgets {
     fn evaluate_object(&mut self, times: &[Duration]) -> Vec<bool> {
         let count = self.rule_sets.len();
         let clock = self.clock.clone();
-        let mut budget = self.budgets.begin_object(count);
+        let component = Text::from("c");
+        let covering = std::iter::repeat_n(&component, count);
+        let mut budget = self.budgets.begin_object(covering);
         let evaluate = |(index, time): (usize, &Duration)| {
             let rule_set = &self.rule_sets[index];
             if !budget.may_evaluate(rule_set) {
