@@ -11,8 +11,14 @@ use crate::cluster::api_client::ListCompleteness;
 use crate::cluster::problem::{INSTALL_HINT, Problem};
 use crate::cluster::rule_sets::{ListedRuleSet, RuleSets};
 use crate::filters::filter::Filters;
-use ifo_api::GROUP;
 use ifo_api::completeness::Incomplete;
+
+/// The message if the kube-apiserver does not serve rule sets.
+const NO_CRD: &str = "the CRD operationrulesets.ifo.kubevirt.io is not installed; to install it: kubectl apply -k deploy/crd";
+
+/// The end of the message if some rule sets do not work.
+const NOT_WORKING_HINT: &str =
+    "; see: kubectl get ors.ifo.kubevirt.io; to ignore a rule set: --ignore-rule-set NAME";
 
 /// Returns true if the rule set must work, so that all operations that match the filters are
 /// detected. `ignored` has the names of the rule sets that need not work (`--ignore-rule-set`).
@@ -45,16 +51,15 @@ pub(super) fn check_rule_sets(
             let hint = "without this right, --namespace is the only possible filter";
             return Err(WaitEnd::Unknown(format!("{refused}; {hint}")));
         }
+        Err(Problem::NotFound(_)) => return Err(WaitEnd::Unknown(NO_CRD.to_owned())),
         Err(problem) => return Err(problem.clone().into()),
     }
     let Err(why) = completeness else {
         return Ok(());
     };
     let hint = match why {
-        Incomplete::NotWorking(_) => {
-            format!("; see: kubectl get ors.{GROUP}; to ignore a rule set: --ignore-rule-set NAME")
-        }
-        _ => String::new(),
+        Incomplete::NotWorking(_) => NOT_WORKING_HINT,
+        _ => "",
     };
     Err(Problem::Other(format!("{why}{hint}")).into())
 }

@@ -133,7 +133,6 @@ impl<'a> OperationWait<'a> {
         // the header, the names of `--ignore-rule-set` come first.
         let others = all.filter(|it| !must_work(it, &self.filters, &[]));
         let others = others.map(ListedRuleSet::name);
-        let others = others.filter(|name| !self.args.ignored.iter().any(|it| it == name));
         let ignored = self.args.ignored.iter().map(String::as_str).chain(others);
         // A header allows only some characters, and servers limit its length.
         let ignored = ignored.filter(|it| labels::is_subdomain(it));
@@ -311,7 +310,9 @@ impl<'a> OperationWait<'a> {
             Some(why) => format!("still unknown: {why}"),
             None => format!("waiting: {}", self.state.reason()),
         };
-        if self.printed != text {
+        // An error can contain the number of a client port, which differs in each attempt.
+        let is_varying = |it: char| self.doubt.is_some() && it.is_ascii_digit();
+        if self.printed.replace(is_varying, "") != text.replace(is_varying, "") {
             print_error_line(&text);
             self.printed = text;
         }

@@ -168,8 +168,7 @@ impl WaitState {
     /// Returns the active operations that are missing from a new list.
     pub(crate) fn missing_from(&self, listed: &[InFlightOperation]) -> Vec<InFlightOperation> {
         let listed: BTreeSet<OperationKey> = listed.iter().map(OperationFacts::key).collect();
-        let known = self.active.iter();
-        let missing = known.filter(|(key, _)| !listed.contains(*key));
+        let missing = self.active.iter().filter(|(key, _)| !listed.contains(*key));
         missing.map(|(_, known)| known.0.clone()).collect()
     }
 
@@ -241,7 +240,6 @@ impl WaitState {
                 count => format!("{count} operations in flight, the oldest {oldest}"),
             };
         }
-        let now = Instant::now();
         let needs_end = [WaitGoal::Completed, WaitGoal::Succeeded].contains(&self.settings.goal);
         let mut text = match self.last_busy {
             None if needs_end => "no operation has started".to_owned(),
@@ -251,7 +249,7 @@ impl WaitState {
         if !self.active.is_empty() {
             text = format!("{text}, but {} held or ignored", self.active.len());
         }
-        if matches!(self.reached_at(), Ok(Some(at)) if at > now) {
+        if matches!(self.reached_at(), Ok(Some(at)) if at > Instant::now()) {
             text += ", but not yet for the quiet period";
         }
         text

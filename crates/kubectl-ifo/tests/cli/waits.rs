@@ -296,6 +296,22 @@ fn the_result_is_unknown_if_operations_end_and_rule_sets_cannot_be_read() {
     output.says("unknown: operationrulesets.ifo.kubevirt.io is forbidden");
 }
 
+#[test]
+fn an_error_that_differs_only_in_a_port_is_printed_once() {
+    let output = wait(
+        &["--timeout=5s"],
+        |request| request.uri().path() == LIVE,
+        |request, lists| {
+            let message = format!("read tcp 10.0.0.1:{}->10.0.0.2:443: reset", 40_000 + lists);
+            let is_list = request.uri().path() == LIVE;
+            is_list.then(|| status_response(503, "ServiceUnavailable", &message))
+        },
+    );
+    output.exits(3);
+    let lines = output.stderr.matches("still unknown: ").count();
+    assert_eq!(lines, 1, "{}", output.stderr);
+}
+
 /// Adds the header of `ifo-apiserver` while the watch of a target is interrupted.
 fn incomplete(mut answer: Response) -> Response {
     let reason = json!({"notWorking": {"count": 1, "total": 1, "named": [
