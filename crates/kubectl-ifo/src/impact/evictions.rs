@@ -110,8 +110,7 @@ pub(super) async fn affected_pods(
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let name = pod.metadata.name.clone().unwrap_or_default();
         let allowed = effect(&pod, operations);
-        let answer = request_eviction(server, &namespace, &name, allowed).await;
-        let (effect, message) = answer?;
+        let (effect, message) = request_eviction(server, &namespace, &name, allowed).await?;
         Some(AffectedPod {
             namespace,
             name,
@@ -174,6 +173,8 @@ async fn request_eviction(
         Ok(Err(kube::Error::Api(status))) if status.code == 404 => return None,
         Ok(Err(kube::Error::Api(status))) if is_refusal(&status) => {
             let causes = status.details.iter().flat_map(|it| &it.causes);
+            // A ValidatingAdmissionPolicy repeats the message in its cause.
+            let causes = causes.filter(|it| !status.message.contains(&it.message));
             let causes = causes.map(|it| format!(" {}", it.message));
             let message = status.message.clone() + &causes.collect::<String>();
             if message.contains(EVACUATION) {
