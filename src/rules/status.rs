@@ -1,16 +1,13 @@
 //! Computes the status of a rule set: its conditions, and the time of its last evaluation.
 
 use super::health::{NotReady, RuleSetHealth, WATCH_FAILED, WatchState, evaluation_fails};
+use ifo_api::live::cut_message;
 use ifo_api::ruleset::{EVALUATION_FAILED, NOT_INSTALLED, OperationRuleSetStatus};
 use ifo_api::{Resolution, printable};
 use ifo_engine::rules::RuleSet;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use std::time::Duration;
-
-/// Maximum length of a condition's message in characters. A longer message is cut. metav1.Condition
-/// allows 32,768 characters.
-const MAX_MESSAGE: usize = 1_024;
 
 /// Type of the condition that a rule set has if it contains fields that this server does not know.
 const UNKNOWN_FIELDS: &str = "UnknownFields";
@@ -157,7 +154,7 @@ fn condition(
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        message: printable(&message).chars().take(MAX_MESSAGE).collect(),
+        message: cut_message(&printable(&message)).into_owned(),
         last_transition_time: before.map_or_else(
             || whole_seconds(now),
             |old| old.last_transition_time.clone(),

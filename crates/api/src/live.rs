@@ -27,13 +27,13 @@ pub const MAX_MESSAGE: usize = 1024;
 /// The last message of an operation that failed, if its rule yields no text about the failure.
 pub const FAILED_WITHOUT_CAUSE: &str = "The subject reports that the operation failed.";
 
-/// Returns the first [`MAX_MESSAGE`] characters of a message.
-pub fn cut_message(text: &str) -> &str {
+/// Cuts a message after [`MAX_MESSAGE`] characters, including the `…` at the end.
+pub fn cut_message(text: &str) -> Cow<'_, str> {
     // A message has at most as many characters as bytes, so a short message need not be counted.
-    let end = (text.len() > MAX_MESSAGE)
-        .then(|| text.char_indices().nth(MAX_MESSAGE))
-        .flatten();
-    end.map_or(text, |(end, _)| &text[..end])
+    if text.len() <= MAX_MESSAGE || text.chars().nth(MAX_MESSAGE).is_none() {
+        return text.into();
+    }
+    text.chars().take(MAX_MESSAGE - 1).chain(['…']).collect()
 }
 
 /// An operation that is in flight on one subject: the object that the operation is about. A rule of

@@ -252,10 +252,10 @@ impl<'s> ObjectEvaluator<'_, 's> {
     fn evaluate_message(&mut self, current: CurrentRule<'_>, field: &str) -> Option<Text> {
         let text = self.evaluate_text(current, field)?;
         let text = cut_message(text.trim());
-        if let Some(known) = self.messages.get(text) {
+        if let Some(known) = self.messages.get(&*text) {
             return Some(known.clone());
         }
-        let message: Text = text.into();
+        let message: Text = (&*text).into();
         self.messages.insert(message.clone());
         Some(message)
     }
