@@ -137,7 +137,10 @@ fn resolution(groups: &[APIGroupDiscovery], gvr: &Gvr) -> Resolution {
     let (api_version, resource) = (gvr.api_version(), &gvr.resource);
     let mut versions = group.versions.iter();
     let Some(version) = versions.find(|it| text(it.version.as_ref()) == gvr.version) else {
-        return not_served(format!("{api_version} is not served"));
+        let served = group.versions.iter().map(|it| text(it.version.as_ref()));
+        let served = served.collect::<Vec<_>>().join(", ");
+        let message = format!("{api_version} is not served (served versions: {served})");
+        return not_served(message);
     };
     let find = |is_it: &dyn Fn(&APIResourceDiscovery) -> bool| {
         version.resources.iter().find(|it| is_it(it))

@@ -91,7 +91,8 @@ async fn a_result_says_which_part_of_a_missing_resource_is_missing() {
         ("farm.io/v1/Cow", "true None: farm.io/v1 has no resource Cow (hint: write the plural: cows)"),
         ("farm.io/v1/milkings", "true None: farm.io/v1/milkings cannot be listed and watched"),
         ("farm.io/v2/pigs", "unknown: the API server of farm.io/v2 does not answer"),
-        ("farm.io/v3/cows", "true None: farm.io/v3 is not served"),
+        ("farm.io/v3/cows", "true None: farm.io/v3 is not served (served versions: v1, v2)"),
+        ("v2/nodes", "true None: v2 is not served (served versions: v1)"),
         ("farms.io/v1/cows", "false Some(\"farm.io\"): the cluster does not serve the API group farms.io"),
         ("apps/v1/cows", "false None: the cluster does not serve the API group apps"),
     ];
