@@ -29,6 +29,9 @@ use tokio::sync::watch;
 /// limits the rate of writes if two clients overwrite each other's bundle.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// The end of the message if the kube-apiserver refuses a request with 403.
+const RBAC_HINT: &str = "; this needs the RBAC permissions to get and patch the object";
+
 /// An object of the cluster with CA bundles of this server.
 #[derive(Clone, Copy, Debug)]
 pub enum CaBundleHolder {
@@ -173,7 +176,13 @@ impl CaBundleUpdater {
     async fn check(&self, must_equal: bool) -> Result<(), String> {
         let name = self.holder.name();
         let kind = self.holder.resource().kind;
-        let failed = |verb: &str, error| format!("cannot {verb} {kind} {name}: {error}");
+        let failed = |verb: &str, error: kube::Error| {
+            let hint = match &error {
+                kube::Error::Api(status) if status.code == 403 => RBAC_HINT,
+                _ => "",
+            };
+            format!("cannot {verb} {kind} {name}: {error}{hint}")
+        };
         let found = self.api.get_opt(name).await;
         let found = found.map_err(|error| failed("get", error))?;
         let Some(found) = found.filter(|found| !self.is_current(found, must_equal)) else {
@@ -196,11 +205,7 @@ impl CaBundleUpdater {
         if let Some(failure) = &failure
             && self.failure.as_ref() != Some(failure)
         {
-            tracing::error!(
-                error = failure,
-                "the caBundle cannot be kept up to date; \
-                 this needs the RBAC permissions to get and patch the object"
-            );
+            tracing::warn!(error = failure, "the caBundle cannot be kept up to date");
         }
         if matches!(self.holder, CaBundleHolder::ApiService(_)) {
             self.metrics.ca_bundle_is_current(failure.is_none());

@@ -7,7 +7,8 @@ use crate::metrics::Metrics;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::Method;
 use serde_json::{Value, json};
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -154,6 +155,39 @@ async fn a_forbidden_write_is_retried_every_ten_seconds() {
     assert_eq!(cluster.seen(&Method::PATCH).len(), 4);
     assert!(is_current(1));
     keeping.abort();
+}
+
+/// Stores the log lines of a test.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(line)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_a_refusal_by_rbac_is_logged_as_a_missing_permission() {
+    for code in [403, 500] {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone());
+        let _guard = tracing::subscriber::set_default(subscriber.finish());
+        let cluster = Cluster::new();
+        cluster.put(PATH, service(None));
+        cluster.refuse(Method::PATCH, NAME, code);
+        let (_sender, keeping) = start_updater(&cluster);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        keeping.abort();
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(text.contains("cannot patch APIService"), "{text}");
+        assert_eq!(text.contains("RBAC"), code == 403, "{text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
