@@ -13,9 +13,9 @@ pub enum EvaluationError {
     Expression(#[from] EvaluationFault),
     /// The rules need more steps than the share of the rule set.
     #[error(
-        "evaluation cost limit exceeded: the rule set may use {} of 100000 steps on the object \
+        "evaluation cost limit exceeded: the rule set may use {} of {} steps on the object \
          (components: {}, rule sets of this component: {})",
-        .0.steps, .0.components, .0.rule_sets
+        .0.steps, ifo_cel::STEPS_PER_OBJECT, .0.components, .0.rule_sets
     )]
     Steps(StepShare),
     /// The `state` is invalid. Contains its length in characters.
