@@ -35,3 +35,16 @@ pub mod serve;
 pub mod store;
 
 pub use model::{Model, Typed};
+
+/// Returns the text of the error of a request to the kube-apiserver. If the kube-apiserver refused the
+/// request, the text is its message. The text of [`kube::Error`] itself would also contain a debug dump
+/// of the whole `Status`.
+fn request_error(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) if status.message.is_empty() => {
+            format!("refused with the code {}", status.code)
+        }
+        kube::Error::Api(status) => status.message.clone(),
+        error => error.to_string(),
+    }
+}

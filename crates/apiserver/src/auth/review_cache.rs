@@ -4,6 +4,7 @@
 
 use super::Undecided;
 use crate::metrics::ReviewMetrics;
+use crate::request_error;
 use backon::{ExponentialBuilder, Retryable as _};
 use kube::Api;
 use kube::api::PostParams;
@@ -85,7 +86,7 @@ where
         let asked = async {
             match tokio::time::timeout(REVIEW_TIMEOUT, sent).await {
                 Ok(Ok(answer)) => Ok(read(answer)),
-                Ok(Err(error)) => Err(error.to_string()),
+                Ok(Err(error)) => Err(request_error(&error) + permission_hint(&error)),
                 Err(_) => Err("the kube-apiserver did not answer in time".to_owned()),
             }
         };
@@ -117,6 +118,17 @@ const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_ATTEMPTS: usize = 5;
 /// Delay before the second attempt. Each further delay is 1.5 times as long.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(500);
+
+/// Returns a hint if this server has no permission to send reviews. Otherwise returns an empty text.
+fn permission_hint(error: &kube::Error) -> &'static str {
+    match error {
+        kube::Error::Api(status) if status.code == 403 => {
+            " (a ClusterRoleBinding must grant the ClusterRole system:auth-delegator to the \
+             ServiceAccount of this server)"
+        }
+        _ => "",
+    }
+}
 
 /// Returns true if a retry may succeed.
 fn is_transient(error: &kube::Error) -> bool {

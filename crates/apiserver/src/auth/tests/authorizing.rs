@@ -180,7 +180,12 @@ async fn without_an_answer_no_decision_is_cached() {
     cluster.refuse(Method::POST, "subjectaccessreviews", 403);
     let authorizer = ClusterAuthorizer::new(cluster.client(), &Metrics::default());
     let (user, what) = (jane(), list("ns"));
-    assert!(authorizer.authorize(&user, &what).await.is_err());
+    let error = authorizer.authorize(&user, &what).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "cannot authorize: refused with 403 (a ClusterRoleBinding must grant the ClusterRole \
+         system:auth-delegator to the ServiceAccount of this server)"
+    );
     assert!(authorizer.authorize(&user, &what).await.is_ok());
 }
 
