@@ -25,6 +25,7 @@ use aggregated_apiserver::auth::{
 use anyhow::Context as _;
 use arc_swap::ArcSwap;
 use futures::FutureExt as _;
+use ifo_client::error_text::chain;
 use ifo_client::short_names::ShortNames;
 use ifo_observe::{Connection, connect};
 use kube::Client;
@@ -82,7 +83,10 @@ async fn keep_short_names(client: Client, short_names: SharedShortNames) {
     loop {
         match ShortNames::discover(&client).await {
             Ok(discovered) => short_names.store(Arc::new(discovered)),
-            Err(error) => tracing::debug!(%error, "the short names of kinds cannot be read"),
+            Err(error) => tracing::debug!(
+                error = chain(&error),
+                "the short names of kinds cannot be read"
+            ),
         }
         tokio::time::sleep(SHORT_NAMES_INTERVAL).await;
     }

@@ -5,6 +5,7 @@
 use super::failure::StoreFailure;
 use crate::clock;
 use crate::telemetry::FailureLog;
+use ifo_client::error_text::chain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{Patch, PatchParams};
@@ -144,7 +145,11 @@ pub async fn keep_condition(
                 patched => patched.map(drop),
             };
             if let Some(error) = failures.record(&patched) {
-                tracing::warn!(name = api_service, %error, "the condition {CONDITION} of the APIService cannot be written");
+                tracing::warn!(
+                    name = api_service,
+                    error = chain(error),
+                    "the condition {CONDITION} of the APIService cannot be written"
+                );
             }
         }
         tokio::select! {

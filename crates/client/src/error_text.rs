@@ -4,16 +4,29 @@ use std::error::Error;
 
 /// Returns the texts of the error and of its sources on one line, joined with ": ". The text of a
 /// source is left out if the result already contains it, because many errors repeat their source.
-pub fn chain(error: &dyn Error) -> String {
+///
+/// If the kube-apiserver refused a request, the text of this error is the message of the
+/// kube-apiserver. The text of [`kube::Error`] itself would also contain a debug dump of the whole
+/// `Status`.
+pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let next = error.to_string();
-        if !text.contains(&next) {
-            text.push_str(": ");
-            text.push_str(&next);
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let own = error.to_string();
+        next = error.source();
+        let mut shown = own.clone();
+        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
+            shown.clone_from(&status.message);
+            if shown.is_empty() {
+                shown = format!("refused with the code {}", status.code);
+            }
+            text = text.replace(&own, &shown);
+            next = None;
         }
-        source = error.source();
+        if !text.contains(&shown) {
+            text.push_str(": ");
+            text.push_str(&shown);
+        }
     }
     one_line(&text)
 }
@@ -27,6 +40,7 @@ pub fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::runtime::watcher;
     use std::fmt;
 
     #[derive(Debug)]
@@ -61,6 +75,16 @@ mod tests {
     fn a_source_is_omitted_if_the_text_already_contains_it() {
         let repeats = error(&["cannot connect: refused", "refused", "os error 111"]);
         assert_eq!(chain(&repeats), "cannot connect: refused: os error 111");
+    }
+
+    #[test]
+    fn a_refusal_of_the_kube_apiserver_is_its_message() {
+        let status = |message| kube::core::Status::failure(message, "Forbidden").with_code(403);
+        let refused = |message| kube::Error::Api(Box::new(status(message)));
+        assert_eq!(chain(&refused("no right")), "no right");
+        assert_eq!(chain(&refused("")), "refused with the code 403");
+        let watch = watcher::Error::WatchStartFailed(refused("no right"));
+        assert_eq!(chain(&watch), "failed to start watching object: no right");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use futures::{
     stream::{self, BoxStream},
 };
 use ifo_api::{Gvr, Resolution};
-use ifo_client::backoff::WatchBackoff;
+use ifo_client::{backoff::WatchBackoff, error_text::chain};
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
     kube_aggregator::pkg::apis::apiregistration::v1::APIService,
@@ -232,7 +232,7 @@ where
         match &event {
             Err(error) if !is_failing => {
                 is_failing = true;
-                warn!(kind = %K::kind(&()), %error, "changes cannot be watched");
+                warn!(kind = %K::kind(&()), error = chain(error), "changes cannot be watched");
             }
             Ok(Event::InitDone) => is_failing = false,
             _ => {}

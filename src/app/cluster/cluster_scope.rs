@@ -8,6 +8,7 @@ use crate::telemetry::FailureLog;
 use futures::{Stream, StreamExt as _};
 use ifo_api::Text;
 use ifo_client::backoff::WatchBackoff;
+use ifo_client::error_text::chain;
 use ifo_engine::track::{Existing, Message, Namespaces};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -86,7 +87,7 @@ where
         if !matches!(event, Ok(Event::Init))
             && let Some(error) = failures.record(&event)
         {
-            tracing::warn!(kind = %K::kind(&()), %error, "objects cannot be watched");
+            tracing::warn!(kind = %K::kind(&()), error = chain(error), "objects cannot be watched");
         }
         let has_changed = match event {
             Ok(Event::Init) => {

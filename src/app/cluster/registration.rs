@@ -19,6 +19,7 @@ use crate::config::Serve;
 use crate::replicate::{OWNER, owner};
 use crate::telemetry::FailureLog;
 use aggregated_apiserver::serve::Readiness;
+use ifo_client::error_text::chain;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
@@ -94,12 +95,12 @@ impl Registration {
             ),
             Some(_) => tracing::warn!(
                 name = API_SERVICE,
-                %error,
+                error = chain(error),
                 "the APIService cannot be created or repaired: apply the component register again"
             ),
             None => tracing::warn!(
                 name = API_SERVICE,
-                %error,
+                error = chain(error),
                 "the APIService has no owner: delete the APIService before you remove this server"
             ),
         }

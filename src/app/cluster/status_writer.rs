@@ -4,6 +4,7 @@ use crate::rules::{StatusAnswer, StatusSink, StatusWrite};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use ifo_api::ruleset::OperationRuleSet;
+use ifo_client::error_text::chain;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -45,7 +46,7 @@ impl StatusSink for StatusWriter {
                     StatusAnswer::Failed
                 }
                 Err(error) => {
-                    tracing::warn!(name = %write.name, %error, "a status could not be written");
+                    tracing::warn!(name = %write.name, error = chain(&error), "a status could not be written");
                     StatusAnswer::Failed
                 }
             }

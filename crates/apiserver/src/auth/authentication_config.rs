@@ -14,6 +14,7 @@ use super::client_certificate::{ClientCaBundle, user_of};
 use super::front_proxy::UserHeaders;
 use super::review_cache::{Digest, digest};
 use super::{PeerCertificates, User};
+use crate::request_error;
 use arc_swap::ArcSwap;
 use backon::{ExponentialBuilder, Retryable as _};
 use futures::StreamExt;
@@ -24,6 +25,7 @@ use kube::{Api, Client};
 use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ const MAX_VERDICTS: u64 = 256;
 #[derive(Debug, thiserror::Error)]
 pub enum AuthenticationConfigError {
     /// The `ConfigMap` cannot be read.
-    #[error("cannot read ConfigMap {NAMESPACE}/{NAME}{hint}: {0}", hint = permission_hint(.0))]
+    #[error("cannot read ConfigMap {NAMESPACE}/{NAME}{hint}: {why}", hint = permission_hint(.0), why = request_error(.0))]
     Read(#[source] kube::Error),
     /// A value in the `ConfigMap` is invalid.
     #[error("ConfigMap {NAMESPACE}/{NAME}, key {key}: {why}")]
@@ -155,7 +157,7 @@ impl AuthenticationConfig {
     /// Reads the configuration from the cluster. After a failure, waits and tries again. The first
     /// delay is 0.5 s, and each further delay is twice as long, up to 5 s. All attempts and delays
     /// together take at most `within`. If the next delay would exceed this limit, returns the last
-    /// error.
+    /// error. A lasting failure is logged once.
     pub async fn load(
         client: &Client,
         within: Duration,
@@ -171,8 +173,13 @@ impl AuthenticationConfig {
             .with_max_delay(Duration::from_secs(5))
             .without_max_times()
             .with_total_delay(Some(within));
+        let mut last_failure = None;
         let failed = |error: &AuthenticationConfigError, _| {
-            tracing::warn!(%error, "authentication configuration cannot be read, trying again");
+            let failure = Some(error.to_string());
+            if failure != last_failure {
+                tracing::warn!(%error, "authentication configuration cannot be read, trying again");
+            }
+            last_failure = failure;
         };
         let loaded = tokio::time::timeout(within, read.retry(delays).notify(failed)).await;
         loaded.unwrap_or_else(|late| {
@@ -192,7 +199,10 @@ impl AuthenticationConfig {
             let applied = match state {
                 Ok(Some(found)) => apply(&config, found.data.unwrap_or_default()),
                 Ok(None) => Err("it was deleted".to_owned()),
-                Err(error) => Err(error.to_string()),
+                Err(error) => {
+                    let request = error.source().and_then(|source| source.downcast_ref());
+                    Err(request.map_or_else(|| error.to_string(), request_error))
+                }
             };
             let failure = applied.err();
             if let Some(error) = failure.as_ref().filter(|_| failure != last_failure) {

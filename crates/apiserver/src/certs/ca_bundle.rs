@@ -14,6 +14,7 @@
 
 use super::CHECK_TIMEOUT;
 use crate::metrics::Metrics;
+use crate::request_error;
 use k8s_openapi::ByteString;
 use kube::api::{ApiResource, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -176,15 +177,15 @@ impl CaBundleUpdater {
     async fn check(&self, must_equal: bool) -> Result<(), String> {
         let name = self.holder.name();
         let kind = self.holder.resource().kind;
-        let failed = |verb: &str, error: kube::Error| {
-            let hint = match &error {
+        let failed = |verb: &str, error: &kube::Error| {
+            let hint = match error {
                 kube::Error::Api(status) if status.code == 403 => RBAC_HINT,
                 _ => "",
             };
-            format!("cannot {verb} {kind} {name}: {error}{hint}")
+            format!("cannot {verb} {kind} {name}: {}{hint}", request_error(error))
         };
         let found = self.api.get_opt(name).await;
-        let found = found.map_err(|error| failed("get", error))?;
+        let found = found.map_err(|error| failed("get", &error))?;
         let Some(found) = found.filter(|found| !self.is_current(found, must_equal)) else {
             return Ok(());
         };
@@ -196,7 +197,7 @@ impl CaBundleUpdater {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(failed("patch", error)),
+            Err(error) => Err(failed("patch", &error)),
         }
     }
 

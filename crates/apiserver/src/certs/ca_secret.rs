@@ -7,6 +7,7 @@
 //! RBAC cannot limit this right to one name.
 
 use super::{Authority, CHECK_TIMEOUT, CertsError};
+use crate::request_error;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::PostParams;
@@ -91,7 +92,8 @@ impl CaSecret {
     ) -> Result<Authority, String> {
         for _ in 0..MAX_ATTEMPTS {
             let found = self.api.get_opt(&self.name).await;
-            let found = found.map_err(|error| format!("cannot be read: {error}"))?;
+            let found =
+                found.map_err(|error| format!("cannot be read: {}", request_error(&error)))?;
             let secret = found.ok_or("does not exist; create an empty Secret with this name")?;
             let stored = read(&secret).map_err(|why| {
                 format!(
@@ -124,12 +126,14 @@ impl CaSecret {
                 // Secret. The server then uses the old CA until it expires.
                 (Err(error), Some(authority)) if !authority.has_expired() => {
                     tracing::warn!(
-                        %error,
+                        error = request_error(&error),
                         "the new CA cannot be stored; the CA that expires soon stays in use"
                     );
                     return Ok(authority);
                 }
-                (Err(error), _) => return Err(format!("cannot be updated: {error}")),
+                (Err(error), _) => {
+                    return Err(format!("cannot be updated: {}", request_error(&error)));
+                }
             }
         }
         Err("another client changed it during each attempt to write it".to_owned())

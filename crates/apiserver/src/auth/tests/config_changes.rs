@@ -54,6 +54,7 @@ async fn a_missing_permission_is_reported_with_the_object_that_grants_it() {
         error.contains("Role extension-apiserver-authentication-reader"),
         "{error}"
     );
+    assert!(!error.contains("Status {"), "{error}");
 }
 
 #[tokio::test]

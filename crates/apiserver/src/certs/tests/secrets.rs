@@ -131,6 +131,7 @@ async fn a_forbidden_request_is_reported() {
         cluster.refuse(method, SECRET_NAME, 403);
         let error = load(&cluster).await.unwrap_err().to_string();
         assert!(error.contains(&format!("cannot be {doing}")), "{error}");
+        assert!(!error.contains("Status {"), "{error}");
     }
 }
 
