@@ -197,7 +197,7 @@ fn certificate_params(
 
 /// Returns the end of the validity period, in seconds since 1970. Returns 0 for data that is not a
 /// certificate.
-fn not_after(certificate: &[u8]) -> i64 {
+pub(super) fn not_after(certificate: &[u8]) -> i64 {
     parse(certificate).map_or(0, |parsed| parsed.validity().not_after.timestamp())
 }
 

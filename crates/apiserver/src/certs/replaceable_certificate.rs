@@ -1,6 +1,7 @@
 //! The certificate that the server presents in TLS handshakes. The server can replace the
 //! certificate while it runs, for example when the certificate files change.
 
+use super::own_ca::not_after;
 use super::{CertsError, TlsSettings, now, parse};
 use crate::metrics::Metrics;
 use arc_swap::ArcSwap;
@@ -60,7 +61,7 @@ impl ServingCertificate {
     ///
     /// `metrics` shows the expiry of the current leaf.
     pub fn new(chain: &[u8], key: &[u8], metrics: Arc<Metrics>) -> Result<Self, CertsError> {
-        let (pair, expires) = pair(chain, key)?;
+        let (pair, expires) = pair(chain, key, None)?;
         metrics.certificate_expires(expires);
         Ok(Self {
             current: ArcSwap::from_pointee(pair),
@@ -69,9 +70,10 @@ impl ServingCertificate {
     }
 
     /// Presents another certificate in all further handshakes. If the certificate or its key is
-    /// invalid, returns an error, and the current certificate stays in use.
+    /// invalid, returns an error, and the current certificate stays in use. An expired certificate
+    /// is also an error, unless the current certificate has expired, too.
     pub fn replace(&self, chain: &[u8], key: &[u8]) -> Result<(), CertsError> {
-        let (pair, expires) = pair(chain, key)?;
+        let (pair, expires) = pair(chain, key, Some(&self.current.load()))?;
         self.current.store(Arc::new(pair));
         self.metrics.certificate_expires(expires);
         Ok(())
@@ -83,8 +85,14 @@ impl ServingCertificate {
         key: &Path,
         metrics: Arc<Metrics>,
     ) -> Result<Self, CertsError> {
-        let (chain, key) = read(certificate, key).await?;
-        Self::new(&chain, &key, metrics)
+        let (chain, key_pem) = read(certificate, key).await?;
+        Self::new(&chain, &key_pem, metrics).map_err(|error| match error {
+            CertsError::BadServing(why) => {
+                let files = [certificate, key].map(|file| file.display().to_string());
+                CertsError::BadServing(format!("{why} (files {})", files.join(" and ")))
+            }
+            error => error,
+        })
     }
 
     /// Reads the files `certificate` and `key` immediately, and again after each `period`. If the
@@ -136,7 +144,12 @@ async fn read(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), Cert
 }
 
 /// Parses the certificate and its key for rustls. Also returns the expiry in seconds since 1970.
-fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
+/// Returns an error if the certificate has expired, but the `current` one has not.
+fn pair(
+    chain: &[u8],
+    key: &[u8],
+    current: Option<&CertifiedKey>,
+) -> Result<(CertifiedKey, i64), CertsError> {
     let bad =
         |what: &str, why: &dyn std::fmt::Display| CertsError::BadServing(format!("{what}: {why}"));
     let chain = CertificateDer::pem_slice_iter(chain)
@@ -148,8 +161,11 @@ fn pair(chain: &[u8], key: &[u8]) -> Result<(CertifiedKey, i64), CertsError> {
     let leaf = parse(leaf).map_err(|error| bad("certificate", &error))?;
     let expires = leaf.validity().not_after.timestamp();
     if expires <= now() {
-        // The server presents even an expired certificate, so that clients report the expiry as
-        // the error.
+        if current.is_some_and(|current| not_after(&current.cert[0]) > now()) {
+            return Err(bad("certificate", &"it has expired"));
+        }
+        // Without a better one, the server presents even an expired certificate, so that clients
+        // report the expiry as the error.
         tracing::warn!("the serving certificate has expired");
     }
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| bad("key", &error))?;

@@ -1,6 +1,6 @@
 //! Tests the certificate that clients receive when the server reads it from files.
 
-use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate};
+use super::super::{Authority, CertsError, IssuedCertificate, ServingCertificate, now};
 use crate::auth::testing::{self, eventually};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use std::sync::Arc;
@@ -85,6 +85,26 @@ fn an_unusable_key_pair_is_an_error_and_replaces_nothing() {
 }
 
 #[test]
+fn an_expired_certificate_does_not_replace_a_valid_one() {
+    let until = |seconds| {
+        let authority = Authority::create_until(now() + seconds).unwrap();
+        authority.issue(&["a".to_owned()]).unwrap()
+    };
+    let (valid, expired, other) = (issue(), until(-10), until(-20));
+    let serving = ServingCertificate::new(&valid.chain, &valid.key, Arc::default()).unwrap();
+    let error = serving.replace(&expired.chain, &expired.key).unwrap_err();
+    assert!(error.to_string().contains("it has expired"), "{error}");
+    assert_eq!(presented(&serving), der(&valid.chain));
+
+    // Without a valid certificate, the server presents an expired one.
+    let serving = ServingCertificate::new(&expired.chain, &expired.key, Arc::default()).unwrap();
+    serving.replace(&other.chain, &other.key).unwrap();
+    assert_eq!(presented(&serving), der(&other.chain));
+    serving.replace(&valid.chain, &valid.key).unwrap();
+    assert_eq!(presented(&serving), der(&valid.chain));
+}
+
+#[test]
 fn a_complete_chain_is_read() {
     let ca = testing::ca("ca");
     let between = ca.intermediate("between");
@@ -96,10 +116,15 @@ fn a_complete_chain_is_read() {
 }
 
 #[tokio::test]
-async fn a_missing_file_is_named() {
+async fn a_missing_or_invalid_file_is_named() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("none");
-    let error = ServingCertificate::load(&path, &path, Arc::default()).await;
-    let text = error.unwrap_err().to_string();
-    assert!(text.contains(path.to_str().unwrap()), "{text}");
+    let path = folder.path().join("file");
+    for content in [None, Some("")] {
+        if let Some(content) = content {
+            std::fs::write(&path, content).unwrap();
+        }
+        let error = ServingCertificate::load(&path, &path, Arc::default()).await;
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(path.to_str().unwrap()), "{text}");
+    }
 }
