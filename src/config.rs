@@ -114,7 +114,7 @@ impl Config {
             serve.pod_uid = env("POD_UID");
             let ip = |value: String| {
                 let name = format!("POD_IP={value:?}");
-                (value.parse()).map_err(|_| invalid(&name, "expected an IP address"))
+                flags::ip_address(&value).map_err(|why| invalid(&name, why))
             };
             serve.pod_ip = env("POD_IP").map(ip).transpose()?;
             check_election(&serve)?;
@@ -138,9 +138,6 @@ fn check_election(serve: &Serve) -> Result<(), clap::Error> {
         let flag = format!("--leader-elect-{setting}={value:?}");
         Err(invalid(&flag, accepted))
     };
-    if retry.is_zero() {
-        return refuse("retry-period", retry, "expected a duration above zero");
-    }
     // client-go has the same rule, with its constant `JitterFactor`.
     if deadline <= retry.mul_f64(1.2) {
         let accepted = "expected more than 1.2 times the retry period";

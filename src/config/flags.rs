@@ -19,6 +19,10 @@ use std::time::Duration;
 /// is computed from it could overflow.
 const MAX_DURATION: Duration = Duration::from_hours(8760);
 
+/// Minimum of the intervals at which the server repeats work. With a shorter interval, this work
+/// would block the server.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
+
 /// The accepted lease durations. A user may write a wrong duration into the Lease, such as one year. If
 /// the leader then crashed, no replica would lead for a year. So each replica replaces a duration
 /// outside this range by the nearest end of the range.
@@ -32,7 +36,8 @@ const MAX_NUMBER: usize = 1_000_000;
 #[derive(Debug, Parser)]
 #[command(
     name = "ifo-apiserver",
-    disable_version_flag = true,
+    version,
+    args_override_self = true,
     args_conflicts_with_subcommands = true
 )]
 pub(super) struct Cli {
@@ -68,10 +73,10 @@ pub struct Common {
     #[arg(long = "k8s-api-timeout", value_name = "DURATION", value_parser = positive_duration, default_value = "30s", hide_default_value = true)]
     pub api_timeout: Duration,
     /// Interval at which rules that depend on the time are evaluated again [env: K8S_INFORMER_RESYNC] [default: 30s]
-    #[arg(long = "k8s-informer-resync", value_name = "DURATION", value_parser = positive_duration, default_value = "30s", hide_default_value = true)]
+    #[arg(long = "k8s-informer-resync", value_name = "DURATION", value_parser = interval, default_value = "30s", hide_default_value = true)]
     pub resync: Duration,
     /// Interval at which a target (the resource that a rule set names) is looked up or watched again after a failure [env: REQUEUE_INTERVAL] [default: 60s]
-    #[arg(long = "requeue-interval", value_name = "DURATION", value_parser = positive_duration, default_value = "60s", hide_default_value = true)]
+    #[arg(long = "requeue-interval", value_name = "DURATION", value_parser = interval, default_value = "60s", hide_default_value = true)]
     pub requeue: Duration,
     /// Keep completed operations, within the limits of --retain-for and --retain-max [env: RETAIN_COMPLETED_IFOS] [default: false]
     #[arg(long = "retain-completed-ifos", value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value = "false", require_equals = true, hide_default_value = true, action = clap::ArgAction::Set)]
@@ -98,7 +103,7 @@ pub struct Common {
     #[arg(long = "max-connections", value_name = "NUMBER", value_parser = number(Limits::LEAST_CONNECTIONS..=MAX_NUMBER), default_value = "256", hide_default_value = true)]
     pub max_connections: usize,
     /// Namespace in which operations on cluster-scoped subjects are shown
-    #[arg(long, value_name = "NAMESPACE", value_parser = namespace, default_value = "ifo-system")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = dns_label, default_value = "ifo-system")]
     pub cluster_operations_namespace: String,
     /// Allow rule sets to watch core Secrets; a rule can copy their contents into operations, which more users can read
     #[arg(long = "allow-secrets-target")]
@@ -136,7 +141,7 @@ pub struct Serve {
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Address to listen on [default: ::, which serves IPv4 and IPv6, or 0.0.0.0 on a host without IPv6]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = ip_address)]
     pub bind_address: Option<IpAddr>,
     /// Port to listen on; 0 takes a free one
     #[arg(long, value_name = "PORT", value_parser = number(0..=u16::MAX), default_value_t = 6443)]
@@ -154,10 +159,10 @@ pub struct Serve {
     #[arg(long, value_name = "SUITES", value_enum, value_delimiter = ',')]
     pub tls_cipher_suites: Vec<TlsCipherSuite>,
     /// Namespace of this server, with the server's Service and the Secret of its CA
-    #[arg(long, value_name = "NAMESPACE", value_parser = namespace, default_value = "ifo-system")]
+    #[arg(long, value_name = "NAMESPACE", value_parser = dns_label, default_value = "ifo-system")]
     pub namespace: String,
     /// Name of the Service to which the APIService points
-    #[arg(long, value_name = "NAME", default_value = "ifo-apiserver")]
+    #[arg(long, value_name = "NAME", value_parser = dns_label, default_value = "ifo-apiserver")]
     pub service_name: String,
     /// Port of this Service
     #[arg(long, value_name = "PORT", value_parser = number(1..=u16::MAX), default_value_t = 443)]
@@ -224,13 +229,13 @@ impl Serve {
 #[group(skip)]
 pub struct Timing {
     /// Time without a renewal of the Lease after which another replica becomes the leader
-    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", value_parser = duration, default_value = "8s")]
+    #[arg(long = "leader-elect-lease-duration", value_name = "DURATION", value_parser = positive_duration, default_value = "8s")]
     pub lease_duration: Duration,
     /// Time for which the leader tries to renew its Lease before it stops leading
-    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", value_parser = duration, default_value = "5s")]
+    #[arg(long = "leader-elect-renew-deadline", value_name = "DURATION", value_parser = positive_duration, default_value = "5s")]
     pub renew_deadline: Duration,
     /// Interval at which the leader renews the Lease and the other replicas read it
-    #[arg(long = "leader-elect-retry-period", value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    #[arg(long = "leader-elect-retry-period", value_name = "DURATION", value_parser = positive_duration, default_value = "1s")]
     pub retry_period: Duration,
 }
 
@@ -292,6 +297,13 @@ fn positive_duration(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
+fn interval(text: &str) -> Result<Duration, &'static str> {
+    let interval = duration(text)?;
+    (interval >= MIN_INTERVAL)
+        .then_some(interval)
+        .ok_or("expected a duration of at least 100ms")
+}
+
 /// Returns a parser of a number in a range.
 fn number<T: Clone + Display + FromStr + PartialOrd + Send + Sync>(
     range: RangeInclusive<T>,
@@ -303,13 +315,17 @@ fn number<T: Clone + Display + FromStr + PartialOrd + Send + Sync>(
     }
 }
 
-fn namespace(text: &str) -> Result<String, &'static str> {
-    // A namespace is a DNS label of at most 63 characters, without dots.
+/// Parses the name of a namespace or of a Service.
+fn dns_label(text: &str) -> Result<String, &'static str> {
     if ifo_api::labels::is_subdomain(text) && !text.contains('.') && text.len() <= 63 {
         Ok(text.to_owned())
     } else {
-        Err("expected the name of a namespace (lower-case letters, digits and '-')")
+        Err("expected a name of at most 63 lower-case letters, digits and '-'")
     }
+}
+
+pub(super) fn ip_address(text: &str) -> Result<IpAddr, &'static str> {
+    text.parse().map_err(|_| "expected an IP address")
 }
 
 fn annotation(text: &str) -> Result<(String, String), &'static str> {

@@ -88,6 +88,8 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
         ("RETAIN_MAX", "-1"),
         ("HISTORY_MAX", "1000001"),
         ("POD_IP", "here"),
+        ("REQUEUE_INTERVAL", "99ms"),
+        ("K8S_INFORMER_RESYNC", "1us"),
     ] {
         let error = config(&[], &[(name, value)]).expect_err("the value is invalid");
         let error = error.to_string();
@@ -97,20 +99,25 @@ fn an_invalid_value_is_reported_with_the_accepted_ones() {
             "{error}"
         );
     }
-    for (flag, range) in [
-        ("--retain-max=-1", "from 1 to 1000000"),
-        ("--history-max=1e3", "from 0 to 1000000"),
-        ("--secure-port=abc", "from 0 to 65535"),
-        ("--service-port=0", "from 1 to 65535"),
-        ("-v=abc", "from 0 to 255"),
+    for (flag, expected) in [
+        ("--retain-max=-1", "a number from 1 to 1000000"),
+        ("--history-max=1e3", "a number from 0 to 1000000"),
+        ("--secure-port=abc", "a number from 0 to 65535"),
+        ("--service-port=0", "a number from 1 to 65535"),
+        ("-v=abc", "a number from 0 to 255"),
+        ("--bind-address=localhost", "an IP address"),
+        ("--leader-elect-retry-period=0", "a duration above zero"),
+        ("--requeue-interval=99ms", "a duration of at least 100ms"),
     ] {
         let error = config(&[flag], &[]).expect_err("the value is invalid");
-        let expected = format!("expected a number {range}");
+        let expected = format!("expected {expected}");
         assert!(error.to_string().contains(&expected), "{error}");
     }
     for flag in [
         "--cluster-operations-namespace=A.b",
         "--namespace=A.b",
+        "--service-name=",
+        "--service-name=A_b",
         "--register-annotation=example.com/ca",
         "--register-annotation=a b=c",
         "--register-annotation==c",
@@ -156,12 +163,6 @@ fn election_periods_are_validated_as_in_kubernetes() {
             10,
             "renew-deadline=12s is not valid: expected more than",
         ),
-        (
-            8,
-            5,
-            0,
-            "retry-period=0ns is not valid: expected a duration above zero",
-        ),
     ] {
         let args = [
             format!("--leader-elect-lease-duration={lease}s"),
@@ -176,11 +177,40 @@ fn election_periods_are_validated_as_in_kubernetes() {
 }
 
 #[test]
+fn the_last_of_equal_flags_wins() {
+    let found = serve(&[
+        "--register",
+        "--secure-port=1",
+        "--register=false",
+        "--secure-port=2",
+    ]);
+    assert_eq!((found.register, found.secure_port), (false, 2));
+    let flags = ["--history-max=1", "--history-max=2"];
+    let demo = config(&[&["demo"], &flags[..]].concat(), &[]).expect("the values are valid");
+    assert_eq!(demo.common.history_max, 2);
+}
+
+#[test]
+fn the_flag_version_prints_the_version() {
+    for flag in ["--version", "-V"] {
+        let answer = config(&[flag], &[]).expect_err("the version is requested");
+        assert_eq!(answer.kind(), ErrorKind::DisplayVersion);
+        let expected = concat!("ifo-apiserver ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(answer.to_string(), expected);
+    }
+}
+
+#[test]
 fn annotations_of_the_registration_are_pairs() {
-    let found = serve(&["--register", "--register-annotation=example.com/ca=a=b"]);
+    let found = serve(&[
+        "--register",
+        "--register-annotation=example.com/ca=a=b",
+        "--register-annotation=x=y",
+    ]);
     assert!(found.register);
-    let annotation = ("example.com/ca".to_owned(), "a=b".to_owned());
-    assert_eq!(found.register_annotation, [annotation]);
+    let expected = [("example.com/ca", "a=b"), ("x", "y")];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    assert_eq!(found.register_annotation, expected);
 }
 
 #[test]

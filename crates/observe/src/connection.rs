@@ -30,7 +30,7 @@ use ifo_client::proxy::proxy;
 use kube::{
     Client, Config,
     client::{Body, ConfigExt as _, retry::RetryPolicy},
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{KubeConfigOptions, Kubeconfig, KubeconfigError},
     core::Status,
 };
 use rustls::pki_types::ServerName;
@@ -169,6 +169,10 @@ pub async fn connect(
             config.apply_debug_overrides();
             let proxy = proxy_for(&kubeconfig, &config.cluster_url).map_err(fail)?;
             (config, proxy)
+        }
+        // The text of this error would repeat the path.
+        Err(KubeconfigError::ReadConfig(error, _)) if kubeconfig.is_some() => {
+            return Err(fail(error.to_string()));
         }
         Err(error) if kubeconfig.is_some() => return Err(fail(chain(&error))),
         Err(error) => {

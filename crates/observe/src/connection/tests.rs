@@ -38,6 +38,8 @@ async fn an_unusable_kubeconfig_is_reported_on_one_line() {
             "{error}"
         );
         assert!(!error.contains('\n'), "{error}");
+        let path = path.to_str().unwrap();
+        assert_eq!(error.matches(path).count(), 1, "{error}");
     }
 }
 
