@@ -27,7 +27,13 @@ pub(crate) fn main() -> ExitCode {
     let code = match runtime.block_on(ifo::app::run(config, signals)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!("{}", chain(&*error));
+            let error = chain(&*error);
+            // A misspelt level in `RUST_LOG` counts as the name of a module, and disables all levels.
+            if tracing::enabled!(tracing::Level::ERROR) {
+                tracing::error!("{error}");
+            } else {
+                eprintln!("ifo-apiserver: {error}");
+            }
             ExitCode::FAILURE
         }
     };
