@@ -39,6 +39,13 @@ pub(super) async fn run(common: Common, config: Demo, mut signals: Signals) -> a
     };
     // The demo writes the kubeconfig only after the start. So if a signal ends the start, no file
     // is left. When this function returns, it drops `_file`, which removes the file.
+    if path.exists() {
+        tracing::warn!(
+            file = %path.display(),
+            "the file exists and is replaced; if it belongs to another demo, restart one of them with \
+             --kubeconfig-out"
+        );
+    }
     let _file = kubeconfig::write(&path, kubeconfig)?;
     let viewer = (VIEWER, VIEWER_NAMESPACE);
     // `println` would panic if the reader of standard output has ended.

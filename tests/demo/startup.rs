@@ -99,6 +99,35 @@ async fn files_that_cannot_be_read_or_written_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_demo_warns_if_it_replaces_the_kubeconfig_of_another_demo() {
+    let folder = tempfile::tempdir().unwrap();
+    let kubeconfig = folder.path().join("kubeconfig");
+    let start = || {
+        let mut command = demo_command(&["demo", "--kubeconfig-out"]);
+        command.arg(&kubeconfig);
+        Process::spawn(command)
+    };
+    let mut first = start();
+    eventually("the kubeconfig", async || kubeconfig.exists().then_some(())).await;
+    let second = start();
+    second
+        .wait_for_log(&["the file exists and is replaced"])
+        .await;
+    let is_warning = |line: &String| line.contains("is replaced");
+    assert!(!first.log().iter().any(is_warning));
+
+    // The second demo prints its introduction after it has written the file. The first demo does
+    // not delete this file.
+    eventually("the introduction", async || {
+        (!second.stdout().is_empty()).then_some(())
+    })
+    .await;
+    first.signal("TERM");
+    first.wait_for_exit().await;
+    assert!(kubeconfig.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_demo_continues_if_nobody_reads_its_output() {
     let folder = tempfile::tempdir().unwrap();
     let kubeconfig = folder.path().join("kubeconfig");
