@@ -13,9 +13,8 @@ use aggregated_apiserver::serve::{
     self, Column, Connections, Resource, ResourceInfo, SelectableField, ServerParameters,
 };
 use aggregated_apiserver::store::{self, Bounds, Key, VersionAssignment, Write};
-use aggregated_apiserver::{Typed, metrics::Metrics};
+use aggregated_apiserver::{Typed, clock, metrics::Metrics};
 use arc_swap::ArcSwap;
-use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -69,7 +68,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         bytes: 1 << 20,
         age,
     });
-    let (uid, started) = (uuid::Uuid::new_v4().to_string(), Time(Timestamp::now()));
+    let (uid, started) = (uuid::Uuid::new_v4().to_string(), Time(clock::now()));
     tokio::spawn(async move {
         for second in 0_u64.. {
             let text = format!("{second} s");

@@ -182,7 +182,10 @@ impl CaBundleUpdater {
                 kube::Error::Api(status) if status.code == 403 => RBAC_HINT,
                 _ => "",
             };
-            format!("cannot {verb} {kind} {name}: {}{hint}", request_error(error))
+            format!(
+                "cannot {verb} {kind} {name}: {}{hint}",
+                request_error(error)
+            )
         };
         let found = self.api.get_opt(name).await;
         let found = found.map_err(|error| failed("get", &error))?;
