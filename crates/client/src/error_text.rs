@@ -1,5 +1,6 @@
 //! Formats an error with its sources as one line.
 
+use kube::client::AuthError;
 use std::error::Error;
 
 /// Returns the texts of the error and of its sources on one line, joined with ": ". The text of a
@@ -7,11 +8,15 @@ use std::error::Error;
 ///
 /// If the kube-apiserver refused a request, the text of this error is the message of the
 /// kube-apiserver. The text of [`kube::Error`] itself would also contain a debug dump of the whole
-/// `Status`.
+/// `Status`. If the login command of a kubeconfig failed, the result is only
+/// [`text_of_failed_login`].
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
     while let Some(error) = next {
+        if let Some(text) = text_of_failed_login(error) {
+            return one_line(&text);
+        }
         let own = error.to_string();
         next = error.source();
         let mut shown = own.clone();
@@ -29,6 +34,25 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
         }
     }
     one_line(&text)
+}
+
+/// Returns a text about a failed login command. Unlike the text of the kube crate, it contains
+/// neither the output of the command, which can be a token, nor its environment. None for another
+/// error.
+fn text_of_failed_login(error: &(dyn Error + 'static)) -> Option<String> {
+    match error.downcast_ref()? {
+        AuthError::AuthExecRun { out, .. } => {
+            let errors = String::from_utf8_lossy(&out.stderr);
+            Some(format!(
+                "the login command failed with {}: {errors}",
+                out.status
+            ))
+        }
+        AuthError::AuthExecParse(_) => {
+            Some("the login command did not print a valid ExecCredential".to_owned())
+        }
+        _ => None,
+    }
 }
 
 /// Replaces each sequence of white space characters, including line ends, by one space. White space
@@ -75,6 +99,28 @@ mod tests {
     fn a_source_is_omitted_if_the_text_already_contains_it() {
         let repeats = error(&["cannot connect: refused", "refused", "os error 111"]);
         assert_eq!(chain(&repeats), "cannot connect: refused: os error 111");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn an_error_contains_neither_output_nor_environment_of_a_login_command() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let run = AuthError::AuthExecRun {
+            cmd: "SECRET=1 login".to_owned(),
+            out: Box::new(std::process::Output {
+                status: std::process::ExitStatus::from_raw(256),
+                stdout: b"token".to_vec(),
+                stderr: b"no\nsession\n".to_vec(),
+            }),
+        };
+        let failed = "the login command failed with exit status: 1: no session";
+        // The first request needs the token, and later ones need a new token.
+        let refresh = |it: AuthError| kube::Error::Service(Box::new(it));
+        assert_eq!(chain(&refresh(run)), failed);
+        let parse = serde_saphyr::from_str::<u8>("token").unwrap_err();
+        let parse = kube::Error::Auth(AuthError::AuthExecParse(Box::new(parse)));
+        let invalid = "the login command did not print a valid ExecCredential";
+        assert_eq!(chain(&parse), invalid);
     }
 
     #[test]

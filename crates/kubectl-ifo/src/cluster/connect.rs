@@ -157,10 +157,9 @@ impl Connect {
         let config = self.cluster.config().await?;
         let address = config.cluster_url.to_string();
         let default_namespace = config.default_namespace.clone();
-        let exec = config.auth_info.exec.as_ref();
-        let hint = exec.map(|it| {
-            let hint = it.install_hint.as_deref().unwrap_or_default();
-            let command = it.command.as_deref().unwrap_or_default();
+        let hint = config.auth_info.exec.as_ref().map(|it| {
+            let text = |it: &Option<String>| it.clone().unwrap_or_default();
+            let (command, hint) = (text(&it.command), text(&it.install_hint));
             format!("; the login command is {command:?} ({hint})")
         });
         let client = Client::try_from(config).map_err(|error| {
