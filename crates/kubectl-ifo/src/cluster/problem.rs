@@ -74,7 +74,7 @@ pub(crate) enum Problem {
 /// is installed with the server. For other refusals, the advice is empty.
 fn grant_advice(refusal: &str) -> &'static str {
     if refusal.starts_with("inflightoperations.live.ifo.kubevirt.io") {
-        "; an administrator can bind the ClusterRole ifo-view, for all namespaces or for the one of -n"
+        "; name a namespace that you may read with -n, or ask an administrator to bind the ClusterRole ifo-view"
     } else {
         ""
     }

@@ -99,6 +99,10 @@ impl<'a> OperationWait<'a> {
                     continue;
                 }
                 Err(WaitEnd::Error(problem)) if self.is_temporary(&problem) => problem.to_string(),
+                // The user may list no operations, so the result stays unknown.
+                Err(WaitEnd::Error(refused @ Problem::Forbidden { .. })) => {
+                    return Err(WaitEnd::Unknown(refused.to_string()));
+                }
                 Err(end) => return Err(end),
             };
             self.state.lost();
