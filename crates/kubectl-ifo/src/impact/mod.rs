@@ -13,7 +13,7 @@ use crate::clock;
 use crate::cluster::connect::{Connect, needs_cluster};
 use crate::cluster::problem::Problem;
 use crate::filters::filter::{Filters, node_name};
-use crate::filters::filter_check;
+use crate::filters::filter_check::{self, find_object};
 use crate::operations::operation::{InFlightOperation, OperationFacts as _};
 use crate::operations::operation_source::{OperationSource, encode};
 use crate::output::colors::Colors;
@@ -89,6 +89,9 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
             missing.extend(reason.map(|it| format!("operations: {it}")));
             Ok(listed)
         }
+        Err(_) if find_object(&server, "nodes", &args.node).await == Ok(false) => {
+            return Err(Problem::Usage(format!("there is no node {:?}", args.node)));
+        }
         Err(problem) => Err(problem),
     };
     let namespace = namespace.map(String::as_str);
@@ -107,9 +110,8 @@ pub(super) async fn run(args: &ImpactArgs) -> Result<ExitCode, Problem> {
     missing.extend(pods.as_ref().err().map(|it| format!("Pods: {it}")));
     let (mut operations, pods) = (listed.unwrap_or_default(), pods.unwrap_or_default());
     operations.retain(|it| filters.matches(it));
-    let mut failed = pods.iter().filter(|it| it.effect == DrainEffect::Unknown);
-    let first_failed = failed.next().map(|it| format!("evictions: {}", it.message));
-    missing.extend(first_failed);
+    let failed = pods.iter().find(|it| it.effect == DrainEffect::Unknown);
+    missing.extend(failed.map(|it| format!("evictions: {}", it.message)));
     let reasons = reasons(&args.node, &operations, &pods);
     let (answer, safe, exit_code) = match (reasons.as_slice(), missing.as_slice()) {
         ([], []) => ("yes", "True", 0),
