@@ -1,6 +1,6 @@
 //! Draws trees of operations as text. Columns are aligned over the whole output. If the output is
-//! too wide for the terminal, each line is cut. In the wide format, the output has no maximum
-//! width.
+//! too wide for the terminal, the names of objects are cut. In the wide format, the output has no
+//! maximum width.
 
 use super::forest::{Forest, TreeObject};
 use crate::operations::operation::{InFlightOperation, OperationFacts as _};
@@ -14,6 +14,9 @@ const TREE_GAP: usize = 2;
 /// The blanks before a namespace, and before an object without a parent.
 const NAMESPACE_INDENT: &str = "  ";
 const OBJECT_INDENT: &str = "    ";
+
+/// Smallest width of the column with the names. On a narrower terminal, each line is cut.
+const MIN_NAME_WIDTH: usize = 16;
 
 /// The cells of a line. A heading, and an object without an operation, has one cell.
 type TreeRow = Vec<TerminalText>;
@@ -39,13 +42,20 @@ pub(super) fn draw(forest: &Forest<'_>, now: Timestamp, style: &TextStyle) -> Te
             }
         }
     }
-    let rows = drawing.rows;
+    let mut rows = drawing.rows;
     // A column without any text has the width 0, and is left out.
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let full = || rows.iter().filter(|it| it.len() > 1);
     let width = |column: usize| full().map(|it| it[column].width()).max();
-    let widths: Vec<usize> = (0..columns).map(|it| width(it).unwrap_or(1)).collect();
+    let mut widths: Vec<usize> = (0..columns).map(|it| width(it).unwrap_or(1)).collect();
     let screen = style.screen.unwrap_or(usize::MAX);
+    // If a line is too wide, the name is cut, because the state is more important.
+    let others = widths.iter().skip(1).filter(|it| **it > 0);
+    let left = screen.saturating_sub(others.map(|it| it + TREE_GAP).sum());
+    for row in rows.iter_mut().filter(|it| it.len() > 1) {
+        widths[0] = widths[0].min(left.max(MIN_NAME_WIDTH));
+        row[0] = row[0].cut(widths[0]);
+    }
     let lines = rows.into_iter().map(|row| {
         let row = row.into_iter().zip(widths.iter().copied());
         cells(row.filter(|it| it.1 > 0), TREE_GAP).cut(screen) + "\n"

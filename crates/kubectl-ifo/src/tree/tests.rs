@@ -271,3 +271,17 @@ fn one_resource_is_shown_with_its_descendants_even_below_excluded_operations() {
     assert_eq!(below("VM/web", Some("Booting")), "");
     assert_eq!(below("VM/none", None), "");
 }
+
+#[test]
+fn the_names_are_cut_so_that_the_states_stay() {
+    let operations = [
+        on("a", "VM", &"w".repeat(100), "Migrating").state("Failing", Some(45)),
+        on("a", "VM", "x", "Migrating"),
+    ];
+    let text = drawn(&operations, &on_screen(Some(80)));
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines.iter().all(|it| it.width() <= 80), "{text}");
+    assert!(lines[2].contains("w…  Migrating"), "{text}");
+    assert!(lines[2].ends_with("Failing 45%"), "{text}");
+    assert!(lines[3].contains(" VM/x  "), "{text}");
+}
