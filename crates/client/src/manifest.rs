@@ -144,40 +144,59 @@ fn json_memory(text: &str) -> usize {
 }
 
 /// Splits text that is JSON or YAML into documents. The documents need not be Kubernetes objects.
-/// Several texts can share a budget.
+/// Several texts can share a budget. Returns an error if [`documents_before_error`] does.
+pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
+    let (documents, end) = documents_before_error(text.as_bytes(), budget);
+    end.map(|()| documents)
+}
+
+/// Splits text like [`documents`]. If the text has an error, also returns the documents before it.
 ///
 /// If a text begins with `{` or `[`, the function first parses the text as JSON. The JSON parser is
 /// much faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If
-/// the text is not JSON, the function parses it as YAML. If both parsers fail, the result is the
-/// error of the parser that read more lines.
-pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
-    let mut json_error = None;
+/// the text is not JSON, the function parses it as YAML. If both parsers fail, the result is that of
+/// the JSON parser, unless the YAML parser found more documents.
+pub fn documents_before_error(
+    bytes: &[u8],
+    budget: &mut MemoryBudget,
+) -> (Vec<Value>, Result<(), String>) {
+    let Ok(text) = str::from_utf8(bytes) else {
+        let why = "not JSON or YAML in UTF-8; plain text, gzip and tar are accepted";
+        return (Vec::new(), Err(why.to_owned()));
+    };
+    let mut of_json = None;
     if text.trim_start().starts_with(['{', '[']) {
         let left = budget.left;
-        budget.take_json(text)?;
-        // A JSON file can also contain several documents.
-        let documents = serde_json::Deserializer::from_str(text).into_iter();
-        match documents.collect() {
-            Ok(documents) => return Ok(documents),
-            Err(error) => json_error = Some(error),
+        if let Err(error) = budget.take_json(text) {
+            return (Vec::new(), Err(error));
         }
+        let mut documents = Vec::new();
+        // A JSON file can also contain several documents.
+        let mut parsed = serde_json::Deserializer::from_str(text).into_iter();
+        let error = parsed.find_map(|it| it.map(|it| documents.push(it)).err());
+        let Some(error) = error else {
+            return (documents, Ok(()));
+        };
+        of_json = Some((documents, Err(error.to_string())));
         budget.left = left;
     }
-    let documents = yaml_documents(text, budget.left / YAML_NODE_MEMORY);
-    let documents = documents.map_err(|(line, error)| match json_error {
-        Some(json_error) if json_error.line() as u64 > line => json_error.to_string(),
-        _ => error,
-    })?;
-    for document in &documents {
-        budget.take_json(&document.to_string())?;
+    let (mut of_yaml, end) = yaml_documents(text, budget.left / YAML_NODE_MEMORY);
+    if let Some(of_json) = of_json.filter(|it| end.is_err() && it.0.len() >= of_yaml.len()) {
+        let taken = budget.take_json(text);
+        return (of_json.0, taken.and(of_json.1));
     }
-    Ok(documents)
+    for (index, document) in of_yaml.iter().enumerate() {
+        if let Err(error) = budget.take_json(&document.to_string()) {
+            of_yaml.truncate(index);
+            return (of_yaml, Err(error));
+        }
+    }
+    (of_yaml, end)
 }
 
-/// Parses YAML. An error contains the line of the fault, or 0 if the parser does not report the
-/// line. If the document has too many nodes, the line is the largest 64-bit number, so that this error is always
-/// reported.
-fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, String)> {
+/// Parses YAML. If the text has an error, also returns the documents before it. The error contains
+/// the position of the fault, if the parser reports it.
+fn yaml_documents(text: &str, max_nodes: usize) -> (Vec<Value>, Result<(), String>) {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: MAX_OBJECTS,
@@ -186,23 +205,27 @@ fn yaml_documents(text: &str, max_nodes: usize) -> Result<Vec<Value>, (u64, Stri
             max_depth: MAX_DEPTH,
         },
     };
-    serde_saphyr::from_multiple_with_options(text, options).map_err(|error| {
-        // The first line has the position and the message, such as `error: line 2 column 4: …`.
-        let text = error.to_string();
-        let text = text.lines().next().unwrap_or_default();
-        if text.contains("budget breached: Nodes") {
-            return (u64::MAX, too_much_memory());
-        }
-        let text = text.trim_start_matches("error: ");
-        // The message about a key that occurs twice ends with advice for programmers.
-        let text = text.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
-        let line = error.location().map_or(0, |at| at.line());
-        (line, text.replacen(" column ", ", column ", 1))
-    })
+    let error = match serde_saphyr::from_multiple_with_options(text, options.clone()) {
+        Ok(documents) => return (documents, Ok(())),
+        Err(error) => error,
+    };
+    // The first line has the position and the message, such as `error: line 2 column 4: …`.
+    let message = error.to_string();
+    let message = message.lines().next().unwrap_or_default();
+    if message.contains("budget breached: Nodes") {
+        return (Vec::new(), Err(too_much_memory()));
+    }
+    let message = message.trim_start_matches("error: ");
+    // The message about a key that occurs twice ends with advice for programmers.
+    let message = message.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
+    let message = message.replacen(" column ", ", column ", 1);
+    let mut bytes = text.as_bytes();
+    let before = serde_saphyr::read_with_options(&mut bytes, options).map_while(Result::ok);
+    (before.take(MAX_OBJECTS).collect(), Err(message))
 }
 
-/// Appends the objects in one document to `objects`. If an item of a list is invalid, returns an
-/// error. In this case, `objects` contains the items before the invalid item.
+/// Appends the objects in one document to `objects`. A list can contain lists. If an item of a list
+/// is invalid, returns an error. In this case, `objects` contains the items before the invalid item.
 pub fn append_objects(mut document: Value, objects: &mut Vec<Object>) -> Result<(), String> {
     // An empty document is allowed, for example between two separators.
     if document.is_null() {
@@ -221,7 +244,7 @@ pub fn append_objects(mut document: Value, objects: &mut Vec<Object>) -> Result<
             let api_version = || api_version.clone().into();
             item.entry("apiVersion").or_insert_with(api_version);
         }
-        append_object(item, objects).map_err(|why| format!("item {index}: {why}"))?;
+        append_objects(item, objects).map_err(|why| format!("item {index}: {why}"))?;
     }
     Ok(())
 }
@@ -272,6 +295,42 @@ mod tests {
         assert_eq!(names(yaml), ["v1 Pod a", "apps/v1 Deployment b"]);
         let json = r#"{"apiVersion":"v1","kind":"PodList","items":[{"metadata":{"name":"c"}}]} {"apiVersion":"v1","kind":"Pod","metadata":{"name":"d"}}"#;
         assert_eq!(names(json), ["v1 Pod c", "v1 Pod d"]);
+    }
+
+    #[test]
+    fn the_items_of_a_list_in_a_list_are_objects() {
+        let pod = "{apiVersion: v1, kind: Pod, metadata: {name: a}}";
+        let list = |items: &str| format!("{{apiVersion: v1, kind: List, items: [{items}]}}");
+        assert_eq!(
+            names(&list(&format!("{pod}, {}", list(pod)))),
+            ["v1 Pod a"; 2]
+        );
+    }
+
+    #[test]
+    fn the_documents_before_an_error_are_returned_with_the_error() {
+        let json = "{\"a\": 1} {\"a\": 2}\n";
+        for (text, found, expected) in [
+            (json.to_owned() + "{\"a\": }", 2, "at line 2 column 7"),
+            (json.to_owned() + "}", 2, "at line 2 column 1"),
+            (
+                "a: 1\n---\na: 2\n---\na: [\n---\na: 4\n".to_owned(),
+                2,
+                "line 5",
+            ),
+            ("{a: 1}\n---\n{a: 2}\n---\n{a: [\n".to_owned(), 2, "line "),
+            ("a: 1\na: 2\n".to_owned(), 0, "duplicate mapping key"),
+            ("{\"items\": [{},".to_owned(), 0, "EOF while parsing"),
+        ] {
+            let budget = &mut MemoryBudget::default();
+            let (documents, end) = documents_before_error(text.as_bytes(), budget);
+            let error = end.unwrap_err();
+            assert_eq!(documents.len(), found, "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
+            assert!(budget.left < MAX_MEMORY || found == 0, "{text}");
+        }
+        let (documents, end) = documents_before_error(b"\xfd7zXZ", &mut MemoryBudget::default());
+        assert!(documents.is_empty() && end.unwrap_err().contains("gzip and tar"));
     }
 
     #[test]

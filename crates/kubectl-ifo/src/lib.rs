@@ -121,9 +121,8 @@ Examples:
 fn definitions() -> clap::Command {
     let mut commands = PluginCli::command();
     if let Some(default) = commands.find_subcommand(DEFAULT_COMMAND).cloned() {
-        commands = commands
-            .args(default.get_arguments())
-            .groups(default.get_groups());
+        commands = commands.args(default.get_arguments());
+        commands = commands.groups(default.get_groups());
     }
     commands
         .subcommand_required(false)

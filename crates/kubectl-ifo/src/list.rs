@@ -108,6 +108,7 @@ impl CommonArgs {
         format: Format,
     ) -> Result<(OperationSource, Vec<InFlightOperation>, TextStyle), Problem> {
         let server = self.connect.open().await?;
+        server.check_files()?;
         filters.resolve(&server).await;
         let (source, operations) = OperationSource::open(server, filters.clone()).await?;
         filter_check::check_and_warn(filters, &source, &operations).await?;
@@ -122,13 +123,8 @@ impl CommonArgs {
 #[command(next_help_heading = "Output")]
 pub(super) struct FormatArgs {
     /// Output format; kubectl's -o works, too
-    #[arg(
-        short = 'O',
-        long = "output",
-        value_enum,
-        value_name = "FORM",
-        ignore_case = true
-    )]
+    #[arg(short = 'O', long = "output", value_name = "FORM")]
+    #[arg(value_enum, ignore_case = true)]
     pub(super) format: Option<Format>,
 }
 
@@ -187,14 +183,12 @@ async fn show(
     if operations.is_empty() {
         report_missing(std::mem::take(&mut missing))?;
     }
-    if !output.watch {
-        sort.check(&operations)?;
-    }
     sort.sort(&mut operations);
     if output.watch {
         report_missing(missing)?;
         return list_watch::watch(format, &style, &source, operations, &filters).await;
     }
+    sort.check(&operations)?;
     if !format.is_table() {
         print(objects(&operations, format, filters.names.len() == 1)?)?;
     } else if operations.is_empty() {

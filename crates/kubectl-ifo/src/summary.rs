@@ -46,9 +46,8 @@ pub(super) async fn run(args: &SummaryArgs) -> Result<ExitCode, Problem> {
     let output = &args.common.output;
     let sort = output.sort_by.clone().unwrap_or(SortBy::NEED);
     if format == Format::Name {
-        return Err(Problem::Usage(
-            "a summary has no names; use -O json".to_owned(),
-        ));
+        let why = "a summary has no names; use -O json";
+        return Err(Problem::Usage(why.to_owned()));
     }
     let (source, operations, style) = args.common.open(&mut filters, Format::Table).await?;
     let is_wanted = |it: &InFlightOperation| filters.shows(it);

@@ -96,6 +96,13 @@ impl ApiClient {
         }
     }
 
+    /// Returns an error if this client reads files that do not show which operations were in flight.
+    pub(crate) fn check_files(&self) -> Result<(), Problem> {
+        let what = "operations; record them with: kubectl get ifos -A -o yaml";
+        let unlisted = self.from_files.iter().find(|it| !it.shows_operations);
+        unlisted.map_or(Ok(()), |it| Err(it.lacks(what)))
+    }
+
     /// Sends a GET request and decodes the JSON of the answer. The request is retried as in
     /// [`Self::answer`].
     pub(crate) async fn get<T: DeserializeOwned>(&self, uri: &str) -> Result<T, Problem> {

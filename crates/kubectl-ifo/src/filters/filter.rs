@@ -30,13 +30,8 @@ pub(crate) struct Filters {
     #[arg(short, long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) operation: Vec<String>,
     /// Only operations with matching labels, such as a=b,c!=d
-    #[arg(
-        short = 'l',
-        long,
-        value_name = "SELECTOR",
-        default_value = "",
-        hide_default_value = true
-    )]
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    #[arg(default_value = "", hide_default_value = true)]
     pub(crate) selector: LabelSelector,
     /// Only operations that touch this node, such as worker-3; may be given several times
     #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = node_name)]
@@ -246,10 +241,8 @@ impl Filters {
     /// Returns true if `fits` returns true for at least one value of each flag that has values.
     pub(crate) fn all_flags(&self, fits: impl Fn(FilterValue<'_>) -> bool) -> bool {
         let values = self.values();
-        values.iter().all(|value| {
-            let mut of_flag = values.iter().filter(|it| it.is_of_flag(value));
-            of_flag.any(|it| fits(*it))
-        })
+        let has_fit = |flag| values.iter().any(|it| it.is_of_flag(flag) && fits(*it));
+        values.iter().all(has_fit)
     }
 
     /// Returns true if the filters select the state of `operation`.
@@ -270,13 +263,8 @@ impl Filters {
 #[command(next_help_heading = "Filters")]
 pub(crate) struct StateArgs {
     /// Only operations in this state, such as Blocked; may be given several times
-    #[arg(
-        long,
-        value_name = "STATE",
-        value_delimiter = ',',
-        ignore_case = true,
-        value_parser = one_of(State::ALL.to_vec())
-    )]
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    #[arg(ignore_case = true, value_parser = one_of(|_| true))]
     state: Vec<State>,
     /// Only failing operations: the same as --state Failing
     #[arg(long)]
@@ -293,13 +281,14 @@ impl StateArgs {
     }
 }
 
-/// Returns a parser that accepts the names of `states`, in upper or lower case. The error for any
+/// Returns a parser that accepts the names of some states, in upper or lower case. The error for any
 /// other text lists these names, and suggests a similar one.
-pub(crate) fn one_of(states: Vec<State>) -> impl TypedValueParser<Value = State> {
-    PossibleValuesParser::new(states.iter().map(|it| it.name())).map(move |text: String| {
-        let mut all = states.iter().copied();
+pub(crate) fn one_of(is_accepted: fn(&State) -> bool) -> impl TypedValueParser<Value = State> {
+    let accepted = State::ALL.into_iter().filter(is_accepted);
+    PossibleValuesParser::new(accepted.map(State::name)).map(|text: String| {
+        let mut all = State::ALL.into_iter();
         all.find(|it| it.name().eq_ignore_ascii_case(&text))
-            .expect("the parser accepts only the names of these states")
+            .expect("the parser accepts only the names of states")
     })
 }
 

@@ -22,7 +22,7 @@ use OperationColumn::{
     Completed, Component, Duration, Expected, Initiator, Message, Name, Namespace, Nodes,
     Operation, Queued, Reason, RuleSet, Started, State, Subject,
 };
-use ifo_api::{GROUP, LIVE_GROUP, Text, live, record};
+use ifo_api::{LIVE_GROUP, Text, live, record};
 use jiff::Timestamp;
 use std::collections::HashSet;
 use std::process::ExitCode;
@@ -53,14 +53,9 @@ pub(super) struct HistoryArgs {
     #[arg(long, help_heading = "Filters")]
     failed: bool,
     /// Only what ended in this state, such as Superseded; may be given several times
-    #[arg(
-        long,
-        value_name = "STATE",
-        value_delimiter = ',',
-        ignore_case = true,
-        value_parser = one_of(live::State::ALL.into_iter().filter(|it| it.is_completed()).collect()),
-        help_heading = "Filters"
-    )]
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    #[arg(ignore_case = true, help_heading = "Filters")]
+    #[arg(value_parser = one_of(|it| it.is_completed()))]
     state: Vec<live::State>,
     #[command(flatten)]
     filters: Filters,
@@ -124,11 +119,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
         let mut pieces = work_groups::pieces_of_work(all);
         pieces.retain(|it| {
             let single = it.members.is_empty().then_some(&it.line);
-            let is_selected = single
-                .into_iter()
-                .chain(&it.members)
-                .any(|it| filters.matches(it));
-            is_selected && !it.line.is_active() && allows(&it.line)
+            let mut parts = single.into_iter().chain(&it.members);
+            parts.any(|it| filters.matches(it)) && !it.line.is_active() && allows(&it.line)
         });
         // For completed operations, this order begins with the newest end.
         SortBy::NEED.sort(&mut pieces);
@@ -160,11 +152,13 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
 
 /// Reads the records in the namespaces of `source`, and the custom resources of completed
 /// operations. If the cluster serves records, custom resources are optional: persistence mode can
-/// be off, or the user may not read them. If records cannot be read, custom resources are enough.
+/// be off, or the user may not read them. If records cannot be read, completed custom resources are
+/// enough.
+/// In files, live operations count like custom resources, because the files can lack records.
 async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOperation>, Problem> {
     let records = records(source, "").await;
     let path = list_path(Served::Crs.group(), live::PLURAL, None);
-    let custom: Vec<AnyOperation> = match source.server.all(&path, "").await {
+    let mut stored: Vec<AnyOperation> = match source.server.all(&path, "").await {
         Ok(custom) => custom,
         Err(problem) if source.served == Served::Crs => return Err(problem),
         // Persistence mode is off, or the user may read only records.
@@ -175,20 +169,24 @@ async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOp
             Vec::new()
         }
     };
+    if source.server.from_files.is_some() {
+        let path = list_path(Served::Live.group(), live::PLURAL, None);
+        stored.extend(source.server.all(&path, "").await.unwrap_or_default());
+    }
+    stored.retain(|it| it.0.completed().is_some());
     let mut all = match records {
-        Err(problem) if !custom.is_empty() => {
-            let shown = format!("showing the objects of {}.{GROUP}", live::PLURAL);
+        Err(problem) if !stored.is_empty() => {
+            let shown = format!("showing the objects of {}", live::PLURAL);
             complain("note", format!("{problem}; {shown}"));
             Vec::new()
         }
         records => records?,
     };
     // A custom resource has the UID of the operation that it stores.
-    let uids: HashSet<Text> = all.iter().map(|it| it.metadata.uid.clone()).collect();
-    let is_new = |uid: &Text| uid.is_empty() || !uids.contains(uid);
-    let custom = custom.into_iter().map(|AnyOperation(it)| it);
-    let ended = custom.filter(|it| it.completed().is_some());
-    all.extend(ended.filter(|it| is_new(&it.metadata.uid)));
+    let mut uids: HashSet<Text> = all.iter().map(|it| it.metadata.uid.clone()).collect();
+    let mut is_new = |uid: &Text| uid.is_empty() || uids.insert(uid.clone());
+    let stored = stored.into_iter().map(|AnyOperation(it)| it);
+    all.extend(stored.filter(|it| is_new(&it.metadata.uid)));
     Ok(all)
 }
 

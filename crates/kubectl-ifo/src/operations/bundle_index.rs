@@ -56,7 +56,7 @@ pub(crate) enum PartResult {
     Read,
     /// A limit was reached. The bundle contains only the beginning of a list.
     Truncated,
-    /// RBAC does not allow the request, or the credentials are not accepted.
+    /// RBAC does not allow the request.
     Forbidden,
     /// The cluster has no such object or resource, or the list is empty.
     NotFound,
@@ -68,22 +68,27 @@ pub(crate) enum PartResult {
 
 impl BundleIndex {
     /// Returns the part with the operations that commands show. This is the part of the live API.
-    /// If the cluster did not serve the live API, it is the part of the custom resources. If
-    /// neither part was read, returns the reason as an error.
-    pub(crate) fn operations(&self) -> Result<&BundlePart, PartResult> {
+    /// If that part was not read, it is the part of the custom resources. If neither part was read,
+    /// returns the reason as an error.
+    pub(crate) fn operations(&self) -> Result<&BundlePart, String> {
         let file = format!("/{}.json", live::PLURAL);
         let parts = self.parts.iter().filter(|it| it.path.ends_with(&file));
-        match parts.min_by_key(|it| it.result == PartResult::NotFound) {
-            Some(part) if part.result <= PartResult::Truncated => Ok(part),
-            unread => Err(unread.map(|it| it.result).unwrap_or_default()),
-        }
+        let is_read = |it: &BundlePart| it.result <= PartResult::Truncated;
+        let best = parts.min_by_key(|it| (!is_read(it), it.result == PartResult::NotFound));
+        let best = best.ok_or("they were not requested")?;
+        let message = best
+            .message
+            .as_deref()
+            .unwrap_or("the message was left out");
+        let why = || format!("{}: {:?}: {message}", best.path, best.result);
+        Some(best).filter(|it| is_read(it)).ok_or_else(why)
     }
 }
 
 impl From<&Problem> for PartResult {
     fn from(problem: &Problem) -> Self {
         match problem {
-            Problem::Forbidden { .. } | Problem::Unauthorized => Self::Forbidden,
+            Problem::Forbidden { .. } => Self::Forbidden,
             Problem::NotFound(_) => Self::NotFound,
             _ => Self::Failed,
         }

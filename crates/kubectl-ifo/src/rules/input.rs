@@ -129,8 +129,8 @@ impl Input {
     }
 
     fn read_file(&mut self, file: &FoundFile, path: &Path, is_named: bool) -> Result<(), String> {
-        let documents = file.documents(&mut self.budget);
-        let documents = documents.map_err(|why| match why {
+        let (documents, read) = file.documents(&mut self.budget);
+        read.map_err(|why| match why {
             syntax if syntax.starts_with("line ") && !syntax.contains("duplicate mapping key") => {
                 format!("{syntax} (hint: {YAML_HINT})")
             }

@@ -93,11 +93,9 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     write(file, &folder, &bundle.files, now).map_err(failed)?;
     print(format!("{}\n", path.display()))?;
     report(&bundle.index, bundle.files.len());
-    if namespace.is_none() && bundle.index.operations().err() == Some(PartResult::Forbidden) {
-        complain(
-            "note",
-            "operations of all namespaces were refused; try -n NAMESPACE",
-        );
+    if namespace.is_none() && bundle.index.operations().is_err() {
+        let hint = "the operations of all namespaces cannot be read; try -n NAMESPACE";
+        complain("note", hint);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -50,6 +50,7 @@ pub(super) async fn run(args: &TreeArgs) -> Result<ExitCode, Problem> {
     let (mut filters, format) = args.common.chosen()?;
     let sort = args.common.output.sort_by.clone().unwrap_or_default();
     let server = args.common.connect.open().await?;
+    server.check_files()?;
     filters.resolve(&server).await;
     let mut resource = args.resource.clone();
     if let Some(resource) = &mut resource {

@@ -16,6 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::str::FromStr as _;
 use std::sync::OnceLock;
 
 /// The path of the list of all namespaces.
@@ -42,6 +43,9 @@ pub(crate) struct FileContents {
     /// The index of the support bundle. None if the files are no support bundle.
     index: Option<BundleIndex>,
     resources: Resources,
+    /// False if the files do not show which operations were in flight. For example, they contain
+    /// only records.
+    pub(crate) shows_operations: bool,
     /// Whether operations may be missing. Only a support bundle can state that its list of
     /// operations is complete.
     pub(crate) completeness: Result<(), Incomplete>,
@@ -65,37 +69,40 @@ impl FileContents {
 
     fn of(path: &str, found: Vec<FoundFile>) -> Result<Self, String> {
         let index = read_index(&found)?;
-        let (event_files, files): (Vec<_>, Vec<_>) =
+        let (event_files, mut files): (Vec<_>, Vec<_>) =
             found.into_iter().partition(|it| is_events_file(&it.path));
+        // Of two states of an object, the later one counts, so the newest file comes last.
+        files.sort_by_key(|it| it.modified);
         let mut resources = Resources::new();
         let (mut budget, mut is_whole) = (MemoryBudget::default(), true);
-        let manifests = files.iter().filter(|it| base_name(&it.path) != INDEX_FILE);
-        for file in manifests.clone() {
-            let documents = file.documents(&mut budget);
-            if let Err(why) = documents.and_then(|it| add_objects(&mut resources, it)) {
+        for file in files.iter().filter(|it| base_name(&it.path) != INDEX_FILE) {
+            let (documents, read) = file.documents(&mut budget);
+            if let Err(why) = add_objects(&mut resources, documents).and(read) {
                 is_whole = false;
                 complain("note", format!("{}: not read completely: {why}", file.path));
             }
         }
         if index.is_none() && resources.is_empty() {
             return Err(
-                "there are no operations, no rule sets and no empty list; --from reads a support \
+                "neither operations nor rule sets nor an empty list were read; --from reads a support \
                  bundle, a must-gather folder, or the output of: kubectl get ifos -A -o yaml"
                     .to_owned(),
             );
         }
         add_namespaces(&mut resources, index.as_ref());
-        // If a cluster has no operations, its must-gather has no file for operations. So a missing
-        // list counts as empty.
+        // If a cluster has no operations, its must-gather has no file for operations.
+        let is_gathered = |it: &FoundFile| it.path.contains("cluster-scoped-resources/");
         let operations = [LIVE_GROUP, GROUP].map(|group| list_path(group, live::PLURAL, None));
-        if !operations.iter().any(|it| resources.contains_key(it)) {
+        let is_listed = operations.iter().any(|it| resources.contains_key(it));
+        if !is_listed {
             resources.insert(operations[0].clone(), ObjectsByName::new());
         }
-        let newest_file = manifests.filter_map(|it| it.modified).max();
+        let newest_file = files.last().and_then(|it| it.modified);
         let time = index.as_ref().map(|it| it.created).or(newest_file);
         Ok(Self {
             path: path.to_owned(),
             time: time.unwrap_or_else(clock::now),
+            shows_operations: is_listed || files.iter().any(is_gathered),
             completeness: completeness(index.as_ref().filter(|_| is_whole), &resources),
             index,
             resources,
@@ -121,7 +128,7 @@ impl FileContents {
 
     /// Returns the only namespace whose operations the support bundle contains. None if it contains
     /// the operations of all namespaces, or if the files are no support bundle.
-    fn recorded_namespace(&self) -> Option<&str> {
+    pub(crate) fn recorded_namespace(&self) -> Option<&str> {
         self.index.as_ref()?.namespace.as_deref()
     }
 
@@ -166,9 +173,9 @@ impl FileContents {
     /// Returns the object at `path`.
     pub(crate) fn object(&self, path: &str) -> Result<&Value, Problem> {
         let (list, name) = path.rsplit_once('/').unwrap_or_default();
-        let all = self.objects(list)?.into_iter();
-        let mut found = all.filter(|it| it["metadata"]["name"] == name);
-        found.next().ok_or_else(|| self.lacks(path))
+        let mut all = self.objects(list)?.into_iter();
+        let found = all.find(|it| it["metadata"]["name"] == name);
+        found.ok_or_else(|| self.lacks(path))
     }
 
     /// Returns the version of `ifo-apiserver`.
@@ -190,7 +197,7 @@ impl FileContents {
             let mut objects = Vec::new();
             let mut budget = MemoryBudget::default();
             for file in &self.event_files {
-                for document in file.documents(&mut budget).unwrap_or_default() {
+                for document in file.documents(&mut budget).0 {
                     let _ = manifest::append_objects(document, &mut objects);
                 }
             }
@@ -201,10 +208,11 @@ impl FileContents {
 }
 
 /// Adds the operations, records and rule sets in the documents of a file. If there are several
-/// objects with a namespace and name, the first one counts. If an object is invalid, the objects
-/// before it are added.
+/// objects with a namespace and name, the one with the highest resourceVersion counts, or else the
+/// last one. If an object is invalid, the objects before it are added.
 fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), String> {
     let is_own = |group: &str| [GROUP, LIVE_GROUP].contains(&group);
+    let version = |it: &Value| u64::from_str(it["metadata"]["resourceVersion"].as_str()?).ok();
     for document in documents {
         let text = |field: &str| document[field].as_str().unwrap_or_default();
         let group = offline_kinds::group(text("apiVersion"));
@@ -228,7 +236,9 @@ fn add_objects(resources: &mut Resources, documents: Vec<Value>) -> Result<(), S
             let path = list_path(object.group(), &plural(&object.kind), None);
             let known = resources.entry(path).or_default();
             let name = (object.namespace, object.name);
-            known.entry(name).or_insert(object.json);
+            if known.get(&name).map(version) <= Some(version(&object.json)) {
+                known.insert(name, object.json);
+            }
         }
         added?;
     }
@@ -273,23 +283,23 @@ fn read_index(found: &[FoundFile]) -> Result<Option<BundleIndex>, String> {
     let Some(file) = indexes.next() else {
         return Ok(None);
     };
-    if indexes.next().is_some() {
-        return Err("there are several support bundles; name one of them".to_owned());
+    if let Some(FoundFile { path, .. }) = indexes.next() {
+        let why = "there are several support bundles; name one of them, such as that of";
+        return Err(format!("{why} {} or {path}", file.path));
     }
     let index: BundleIndex =
         serde_json::from_slice(&file.bytes).map_err(|error| format!("{}: {error}", file.path))?;
     match index.operations() {
         Ok(_) => Ok(Some(index)),
-        Err(result) => Err(format!(
-            "the support bundle contains no operations: {result:?}"
-        )),
+        Err(why) => Err(format!("the support bundle contains no operations: {why}")),
     }
 }
 
 /// Returns whether operations may be missing. Only a support bundle can state that its list is
 /// complete.
 fn completeness(index: Option<&BundleIndex>, resources: &Resources) -> Result<(), Incomplete> {
-    if let Some(part) = index.and_then(|it| it.operations().ok()) {
+    let part = index.and_then(|it| it.operations().ok());
+    if let Some(part) = part.filter(|it| it.path.contains(LIVE_GROUP)) {
         return part.incomplete.clone().map_or(Ok(()), Err);
     }
     let rule_sets = resources.get(&list_path(GROUP, ruleset::PLURAL, None));

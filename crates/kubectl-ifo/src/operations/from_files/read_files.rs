@@ -61,10 +61,10 @@ pub(crate) struct FoundFile {
 }
 
 impl FoundFile {
-    /// Parses the YAML or JSON documents in the file.
-    pub(crate) fn documents(&self, budget: &mut MemoryBudget) -> Result<Vec<Value>, String> {
-        let text = str::from_utf8(&self.bytes).map_err(|_| "the file is not UTF-8".to_owned())?;
-        manifest::documents(text, budget)
+    /// Parses the YAML or JSON documents in the file. If the file has an error, also returns the
+    /// documents before it.
+    pub(crate) fn documents(&self, budget: &mut MemoryBudget) -> (Vec<Value>, Result<(), String>) {
+        manifest::documents_before_error(&self.bytes, budget)
     }
 }
 
