@@ -74,6 +74,12 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     let metrics = args.metrics.as_ref().map(read).transpose()?;
     let mut client = args.connect.open().await?;
     client.timeout.get_or_insert(REQUEST_TIME);
+    // All users who have logged in may read the version. If a cluster cannot be used at all, the
+    // bundle would be empty.
+    match client.answer("/version").await {
+        Err(problem) if PartResult::from(&problem) == PartResult::Failed => return Err(problem),
+        _ => {}
+    }
     let namespace = args.connect.namespace();
     if let Some(name) = namespace
         && find_object(&client, "namespaces", name).await == Ok(false)
