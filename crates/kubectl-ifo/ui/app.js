@@ -215,7 +215,10 @@ function startControls() {
   on($("toolbar"), "input", () => change({ active: "", ...Object.fromEntries(new FormData($("toolbar"))) }));
   on($("toolbar"), "submit", (event) => event.preventDefault());
   on($("timeline"), "keydown", onKey);
-  on(document, "keydown", (event) => event.key === "Escape" && ACTIONS.close());
+  on(document, "keydown", (event) => {
+    if (event.key === "Escape") ACTIONS.close();
+    if (event.key === "?" && !event.target.closest("input, select, dialog")) ACTIONS.help();
+  });
   on(window, "hashchange", () => { readAddress(); change({}); });
   on(matchMedia("(prefers-color-scheme: dark)"), "change", () => { ifo.readTheme(); ifo.changed("draw"); });
   for (const [name, state] of Object.entries(ifo.STATES)) {
@@ -234,7 +237,8 @@ function change(fields) {
   ifo.changed("data");
   ifo.changed("rows");
 }
-// Single keys are shortcuts while the focus is in the timeline, so that speech input cannot hit them.
+// Single keys, except the one of the help, are shortcuts only while the focus is in the timeline, so that
+// speech input cannot hit them.
 function onKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.shiftKey && event.key === "ArrowLeft") ifo.pan(-80);

@@ -266,12 +266,14 @@ ifo.fits = (piece, view, withoutStates = false) => {
     && view.words.every((word) => piece.text.includes(word));
 };
 
-// Answers whether what the filters select is idle: {status: "idle" | "busy" | "unknown", …}. An
-// Activity answers for the whole cluster, one namespace, node or component. For other filters, the
-// page counts the operations, and trusts "none" only if the Activity knows of all operations.
+// Answers whether the cluster, or what the user has chosen, is idle: {status: "idle" | "busy" |
+// "unknown", …}. The search and the states have no effect. An Activity answers for the whole cluster,
+// one namespace, node or component. For other choices, and for files of which the flags select a part,
+// the page counts the operations, and trusts "none" only if the Activity knows of all operations.
 ifo.idleOf = (view) => {
   const chosen = Object.keys(ifo.CHOICES).filter((it) => view[it]).map((it) => `${it}.${view[it]}`);
-  const isCounted = view.words.length > 0 || view.states.length > 0 || chosen.length > 1 || view.namespace === "-";
+  const isPart = model.begin && model.begin.mode === "files" && model.begin.filter;
+  const isCounted = isPart || chosen.length > 1 || view.namespace === "-";
   const whole = model.begin && model.begin.namespace ? `namespace.${model.begin.namespace}` : "cluster";
   const name = (!isCounted && chosen[0]) || whole;
   const place = name === "cluster" ? "the cluster" : name.replace(".", " ");
@@ -279,7 +281,7 @@ ifo.idleOf = (view) => {
   const activity = model.activities.get(name);
   const idle = idleCondition(activity);
   const inFlight = (it) => it.active && it.state !== "Held";
-  const pieces = model.pieces.filter((it) => inFlight(it) && ifo.fits(it, view));
+  const pieces = model.pieces.filter((it) => inFlight(it) && ifo.fits(it, { ...view, states: [], words: [] }));
   const count = pieces.reduce((sum, it) => sum + it.members.filter(inFlight).length, 0);
   const answer = (status, own) => ({ status, scope, count, since: null, ...own });
   if (!model.begin) return answer("unknown", { why: "Reading operations …" });

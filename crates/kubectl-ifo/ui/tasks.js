@@ -24,7 +24,7 @@ function targetCell(piece) {
 function statusCell(piece) {
   const label = `progress of ${piece.root.operation} on ${ifo.target(piece.root)}`;
   const meter = piece.active && piece.progress !== null && el("progress", { max: 100, value: piece.progress, "aria-label": label });
-  return el("span", { class: "status", title: piece.message || null }, ifo.stateLine(piece), meter);
+  return el("span", { class: "status", title: [ifo.stateText(piece), piece.message].filter(Boolean).join(": ") }, ifo.stateLine(piece), meter);
 }
 function endedCell(piece) {
   const end = !piece.active ? ifo.dateTime(piece.end) : piece.eta > ifo.now() ? `expected ${ifo.dateTime(piece.eta)}` : "in flight";

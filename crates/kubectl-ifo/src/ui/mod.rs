@@ -101,7 +101,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let begin = json!({
         "context": context,
         "mode": if files.is_some() { "files" } else { "live" },
-        "namespace": filters.namespace,
+        "namespace": filters.namespace.as_deref().or(files.and_then(|it| it.recorded_namespace())),
         "filter": filters.with_namespace(None).flags().join(" "),
         // How the files were recorded. Empty for a cluster.
         "note": files.map(|it| it.introduction()).unwrap_or_default(),

@@ -154,6 +154,96 @@ fn text_from_the_cluster_is_never_markup() {
     assert_eq!(markup, 0);
 }
 
+/// Writes a file with three operations: a stalled one and a failing one with long names, and one that
+/// has succeeded.
+fn file_of_operations() -> tempfile::NamedTempFile {
+    let object = |name: &str, status: Value| {
+        json!({
+            "apiVersion": "live.ifo.kubevirt.io/v1alpha1", "kind": "InFlightOperation",
+            "metadata": {"uid": name, "name": name, "creationTimestamp": "2020-01-01T00:00:00Z"},
+            "spec": {"operation": "LiveMigratingTheWholeMachineWithAllItsDisks", "component": "kubevirt",
+                "subject": {"kind": "VirtualMachine", "name": name.repeat(12), "namespace": "shop"}},
+            "status": status,
+        })
+    };
+    let message = "The machine cannot be moved, because no other node has enough memory for it.";
+    let stalled = json!([{"type": "Stalled", "status": "True"}]);
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": [
+        object("failing", json!({"phase": "Active", "state": "Failing", "message": message})),
+        object("stalled", json!({"phase": "Active", "state": "Progressing", "progress": 45, "conditions": stalled})),
+        object("done", json!({"phase": "Completed", "state": "Succeeded", "completed": "2020-01-01T00:01:00Z"})),
+    ]});
+    let file = tempfile::Builder::new().suffix(".json").tempfile().unwrap();
+    fs::write(&file, list.to_string()).unwrap();
+    file
+}
+
+#[test]
+fn the_card_counts_what_flags_and_choices_select_and_ignores_the_search_and_the_states() {
+    let Some(browser) = Browser::start(1440, 900) else {
+        return;
+    };
+    let file = file_of_operations();
+    let idle = |text: &str| {
+        let shown = "document.getElementById('idle').textContent";
+        browser.wait_for(&format!("{shown}.startsWith('{text}')"));
+    };
+    let (_ui, address) = start(plugin().arg("--from").arg(file.path()).arg("--failing"));
+    browser.open(&address);
+    idle("Not idle1 operation in flight in what the filters select");
+    let (_ui, address) = start(plugin().arg("--from").arg(file.path()));
+    browser.open(&address);
+    let all = "Not idle2 operations in flight in the cluster";
+    idle(all);
+    for fields in ["states: ['Succeeded']", "states: [], q: 'done'"] {
+        browser.run(&format!("change({{ {fields} }})"));
+        browser.wait_for(&format!("{ROWS} === 1"));
+        idle(all);
+    }
+    browser.run("change({ q: '', component: 'kubevirt', namespace: 'shop' })");
+    idle("Not idle2 operations in flight in what the filters select");
+}
+
+#[test]
+fn long_texts_are_cut_with_an_ellipsis_and_the_help_opens_from_everywhere() {
+    let Some(browser) = Browser::start(1280, 800) else {
+        return;
+    };
+    let file = file_of_operations();
+    let (_ui, address) = start(plugin().arg("--from").arg(file.path()));
+    browser.open(&address);
+    browser.wait_for(&format!("{ROWS} === 3"));
+    let script = "const box = (it) => it.getBoundingClientRect(); \
+        const ages = [...document.querySelectorAll('.trouble')].map((it) => \
+            box(it.querySelector('.age')).right <= box(it).right); \
+        const card = document.querySelector('.troubles'); \
+        return [ages, card.scrollWidth <= card.clientWidth, \
+            document.documentElement.scrollWidth <= innerWidth]";
+    assert_eq!(browser.run(script), json!([[true, true], true, true]));
+    // Chromium draws an ellipsis only in a block container.
+    let script = "return [...document.querySelectorAll('.status .state')].map((it) => \
+        [getComputedStyle(it).display, it.parentElement.title.includes('stalled')])";
+    let expected = json!([["block", false], ["block", true], ["block", false]]);
+    assert_eq!(browser.run(script), expected);
+    let press = |target: &str| {
+        browser.run(&format!(
+            "{target}.dispatchEvent(new KeyboardEvent('keydown', {{key: '?', bubbles: true}}))"
+        ))
+    };
+    let is_open = "return document.getElementById('help-dialog').open";
+    press("document.getElementById('q')");
+    assert_eq!(browser.run(is_open), false);
+    for target in ["document.body", "document.getElementById('tree')"] {
+        press(target);
+        assert_eq!(browser.run(is_open), true, "{target}");
+        browser.run("document.getElementById('help-close').click()");
+    }
+    if let Some(path) = std::env::var_os("IFO_PICTURE") {
+        let picture = browser.devtools("Page.captureScreenshot", &json!({"format": "png"}));
+        fs::write(path, picture["data"].as_str().unwrap()).unwrap();
+    }
+}
+
 #[test]
 fn the_page_shows_when_the_server_is_gone_and_continues_after_its_restart() {
     let Some(browser) = Browser::start(1440, 900) else {

@@ -159,3 +159,22 @@ fn files_are_shown_and_exported() {
     assert_eq!(all["begin"]["mode"], "files");
     assert_eq!(all["begin"]["context"], path_text(&from));
 }
+
+#[test]
+fn the_page_of_a_bundle_of_one_namespace_names_the_namespace() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = "inflightoperations.json";
+    let index = json!({
+        "created": "2026-01-01T00:00:00Z", "redacted": true, "pluginVersion": "v", "namespace": "shop",
+        "serverNamespace": "ifo-system", "parts": [{"path": format!("apis/live.ifo.kubevirt.io/{path}"), "result": "Read", "count": 1}],
+    });
+    for (name, content) in [("bundle.json", &index), (path, &operation_at(1, "7"))] {
+        std::fs::write(folder.path().join(name), content.to_string()).expect("the folder");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-ifo"));
+    command.env_remove("KUBECONFIG").stdin(Stdio::null());
+    command.args(["ui", "--no-open", "--from", path_text(folder.path())]);
+    let ui = Ui::of(&mut command);
+    let all = ui.events(&ui.sign_in()).next_of("all");
+    assert_eq!(all["begin"]["namespace"], "shop");
+}
