@@ -87,8 +87,12 @@ pub(crate) fn print(text: impl Into<TerminalText>) -> Result<(), Problem> {
     })
 }
 
-/// Creates a new file that only the user may read.
+/// Creates a new file that only the user may read. The path `-`, which means standard output in
+/// other programs, is refused.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
+    if path.as_os_str() == "-" {
+        return Err(io::Error::other("name a file; - is not supported"));
+    }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
 }

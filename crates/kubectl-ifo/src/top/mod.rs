@@ -67,12 +67,12 @@ pub(super) async fn run(args: &TopArgs) -> Result<ExitCode, Problem> {
     let output = &args.common.output;
     let (filters, format) = args.common.chosen()?;
     if format != Format::Table {
-        let message = "top has no output format; for one use: kubectl ifo list -w -o json";
+        let message = "top has no output format; for one use: kubectl ifo list -o json";
         return Err(Problem::Usage(message.to_owned()));
     }
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if !io::stdout().is_terminal() || dumb {
-        let message = "top needs a terminal; for a pipe or a file use: kubectl ifo list -w";
+        let message = "top needs a terminal; for a pipe or a file use: kubectl ifo list";
         return Err(Problem::Usage(message.to_owned()));
     }
     // crossterm reads NO_COLOR, but does not know the flag --color. So this command tells crossterm

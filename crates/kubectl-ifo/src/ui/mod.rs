@@ -61,12 +61,8 @@ pub(super) struct UiArgs {
     #[arg(long)]
     no_open: bool,
     /// Port on 127.0.0.1; 0 for a free port
-    #[arg(
-        long,
-        value_name = "PORT",
-        default_value_t = 0,
-        hide_default_value = true
-    )]
+    #[arg(long, value_name = "PORT")]
+    #[arg(default_value_t = 0, hide_default_value = true)]
     port: u16,
     /// Write the page with its data to a new file instead of serving it
     #[arg(long, value_name = "FILE", conflicts_with_all = ["no_open", "port"])]
@@ -84,12 +80,6 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.in_any_phase(args.connect.namespace());
     args.states.add_to(&mut filters);
     filters.refuse_format("ui has no output format; for one use: kubectl ifo list -o json")?;
-    if let Some(path) = args.export.as_deref().filter(|it| it.exists()) {
-        let name = path.display();
-        return Err(Problem::Usage(format!(
-            "--export {name}: the file already exists"
-        )));
-    }
     let mut server = args.connect.open().await?;
     filters.resolve(&server).await;
     let (source, listed) = OperationSource::open(server.clone(), filters.clone()).await?;

@@ -218,7 +218,7 @@ fn without_a_terminal_the_error_names_another_command() {
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "");
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(error.lines().count(), 1, "{error}");
-    assert!(error.contains("kubectl ifo list -w"), "{error}");
+    assert!(error.ends_with(": kubectl ifo list\n"), "{error}");
 }
 
 #[test]
