@@ -153,8 +153,8 @@ pub(super) async fn run(args: &HistoryArgs) -> Result<ExitCode, Problem> {
 /// Reads the records in the namespaces of `source`, and the custom resources of completed
 /// operations. If the cluster serves records, custom resources are optional: persistence mode can
 /// be off, or the user may not read them. If records cannot be read, completed custom resources are
-/// enough.
-/// In files, live operations count like custom resources, because the files can lack records.
+/// enough. In files, live operations count like custom resources, because the files can lack
+/// records.
 async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOperation>, Problem> {
     let records = records(source, "").await;
     let path = list_path(Served::Crs.group(), live::PLURAL, None);
