@@ -46,7 +46,7 @@ const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(3);
 /// adds a `Warning` header to lists and new watches.
 const STALE_AFTER: Duration = Duration::from_secs(15);
 
-/// If this replica has not reached the leader for this time, although the leader renews its Lease,
+/// If this replica has not reached the leader for this time, although its Lease has not expired,
 /// this replica becomes unready. Clients then use another replica.
 const UNREADY_WITHOUT_LEADER: Duration = Duration::from_secs(10);
 
@@ -98,8 +98,6 @@ struct TimedState {
     /// - This replica begins to follow a leader.
     /// - An attempt to connect to the leader fails, because our `APIService` is not registered.
     leader_reached_at: Instant,
-    /// The last time at which this replica saw a change of the Lease, such as a renewal.
-    lease_changed_at: Instant,
     /// The reason why this replica does not copy the operations of the leader. None while this
     /// replica copies them, and before this replica has followed a leader.
     interruption: Option<LinkError>,
@@ -135,7 +133,6 @@ impl ReplicaStatus {
                 queries: 0,
                 up_to_date_at: now,
                 leader_reached_at: now,
-                lease_changed_at: now,
                 interruption: None,
                 unreached: None,
                 last_peer_query: None,
@@ -269,16 +266,12 @@ impl ReplicaStatus {
             return None;
         }
         let since_leader_reached = state.leader_reached_at.elapsed();
-        // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
-        // within 1 s. So a leader that has renewed the Lease more than 3 s after its last answer
-        // leads, but this replica does not reach it. Without such a renewal, the leader may have
-        // stopped leading 3 s after its last answer.
-        let answer_period = QUERY_INTERVAL + QUERY_TIMEOUT;
-        let has_renewed = state.lease_changed_at > state.leader_reached_at + answer_period;
-        if has_renewed && since_leader_reached > UNREADY_WITHOUT_LEADER {
-            return Some("the leader renews its Lease, but this replica does not reach the leader");
+        if since_leader_reached > UNREADY_WITHOUT_LEADER {
+            return Some("this replica has not reached the leader for 10 s");
         }
-        let is_led = since_leader_reached < answer_period;
+        // This replica sends a state query about every 2 s, and a leader with a valid Lease answers
+        // within 1 s. If the last answer is older than 3 s, the leader may have stopped leading.
+        let is_led = since_leader_reached < QUERY_INTERVAL + QUERY_TIMEOUT;
         let is_lost = state.unready_at < Instant::now();
         (is_led && is_lost).then_some("the kube-apiserver answers the leader, but not this replica")
     }
@@ -300,11 +293,6 @@ impl ReplicaStatus {
     pub(super) fn cluster_answered(&self, renew_deadline: Duration) {
         let limit = UNREADY_WITHOUT_ANSWER.max(2 * renew_deadline);
         self.state().unready_at = Instant::now() + limit;
-    }
-
-    /// Records that this replica has seen a change of the Lease.
-    pub(super) fn lease_changed(&self) {
-        self.state().lease_changed_at = Instant::now();
     }
 
     /// Returns true if this replica leads.

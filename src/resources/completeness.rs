@@ -14,8 +14,8 @@
 //! `ifo-incomplete` with the reason, but no `Warning`:
 //!
 //! - Operations can be hidden from the user (`--visibility=subject`).
-//! - No leader has confirmed that this replica is up to date. Answers about activities also get this
-//!   header, because `kubectl ifo wait` reads activities before it lists operations.
+//! - No leader has confirmed that this replica is up to date. Lists and watches of activities also
+//!   get this header, because `kubectl ifo wait` reads activities before it lists operations.
 //!
 //! A client can name rule sets in the header `ifo-ignored-rule-sets`, and send a label selector in
 //! the header `ifo-completeness-selector`. The answer then says nothing about the named rule sets,

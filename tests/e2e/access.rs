@@ -61,6 +61,18 @@ fn a_role_binding_in_one_namespace_gives_access_to_that_namespace_only() {
     });
 }
 
+/// The kube-apiserver must not repeat such a request, because each attempt needs a new connection.
+#[test]
+fn a_url_that_is_too_long_is_refused_at_once() {
+    shared(async |cluster| {
+        let path = format!("{}?x={}", OPERATION.path(None), "x".repeat(66_000));
+        let error = cluster.try_kubectl(&format!("get --raw {path}")).await;
+        let error = error.unwrap_err();
+        let reason = "request header list larger than peer's advertised limit";
+        assert!(error.contains(reason), "{}", &error[error.len() - 300..]);
+    });
+}
+
 #[test]
 fn forged_headers_give_no_rights_and_a_token_authenticates_its_user() {
     shared(async |cluster| {

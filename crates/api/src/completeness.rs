@@ -13,10 +13,11 @@ pub const MAX_NAMED: usize = 10;
 
 /// Name of the header that marks a list or watch of operations as complete. An answer with neither
 /// this header nor [`INCOMPLETE_HEADER`] does not state whether it is complete. Such an answer
-/// comes from another server, or is about another resource, such as records or activities.
+/// comes from another server, or is about another resource, such as records.
 pub const COMPLETE_HEADER: &str = "ifo-complete";
 
-/// Name of the header with the [`Incomplete`] of a list or watch of operations, as JSON.
+/// Name of the header with the [`Incomplete`] of a list or watch of operations, as JSON. A list or
+/// watch of activities has this header only with [`Incomplete::NotConfirmed`].
 pub const INCOMPLETE_HEADER: &str = "ifo-incomplete";
 
 /// Name of a request header with the names of rule sets, separated by commas. The server answers as

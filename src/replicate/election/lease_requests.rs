@@ -204,7 +204,6 @@ impl Election {
         let since = if is_same {
             self.seen.since.min(now)
         } else {
-            self.inputs.status.lease_changed();
             now
         };
         let has_expired = now.since(since) >= self.expiry_period(&record);

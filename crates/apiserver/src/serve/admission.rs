@@ -100,7 +100,8 @@ pub(super) async fn admit(
     // A connection of a kube-apiserver counts in the class `FrontProxy`, and not for the users
     // whose requests it carries. This also applies if the connection carries only requests for
     // discovery.
-    if authenticate.is_front_proxy(&certificates) {
+    let is_front_proxy = authenticate.is_front_proxy(&certificates);
+    if is_front_proxy {
         classify(parts, ConnectionClass::FrontProxy, None);
     }
     // Public paths need no token. But an invalid token causes a 401 on every path, so a token is
@@ -121,10 +122,10 @@ pub(super) async fn admit(
         .map_err(|Unauthenticated| ErrorStatus::unauthorized())?;
     let user = &*user.insert(found);
     drop(token_review);
-    // The kube-apiserver processes these headers, and does not forward them. Without this error, an
-    // administrator who connects directly would get an answer with the administrator's own rights.
+    // The kube-apiserver has already processed these headers. Without this error, an administrator
+    // who connects directly would get an answer with the administrator's own rights.
     let mut headers = parts.headers.keys();
-    if headers.any(|name| name.as_str().starts_with("impersonate-")) {
+    if !is_front_proxy && headers.any(|name| name.as_str().starts_with("impersonate-")) {
         let reason = "this server does not impersonate users, but the kube-apiserver does";
         return Err(ErrorStatus::forbidden(user, &request.attributes, reason));
     }

@@ -49,7 +49,7 @@ impl Readiness {
     /// Records whether the replica is impaired. The check `replica` fails while the replica is
     /// impaired. A replica is impaired in two cases:
     ///
-    /// - It does not reach the leader, although the leader renews its Lease.
+    /// - It does not reach the leader, although the Lease of the leader has not expired.
     /// - It does not reach the kube-apiserver, although the leader reaches the kube-apiserver.
     pub fn set_impaired(&self, impaired: bool) {
         self.impaired.store(impaired, Ordering::Release);

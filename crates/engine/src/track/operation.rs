@@ -250,8 +250,9 @@ impl Operation {
     pub fn apply_detections(&mut self, change: ChangeContext<'_>, observed: Observed) -> bool {
         let (rule_set, values) = self.next_values();
         let is_other = rule_set != self.rule_set();
-        let is_changed =
-            is_other || values.shown != self.values.shown || values.has_new_size(&self.values);
+        let is_changed = is_other
+            || values.shown != self.values.shown
+            || values.has_new_expectation(&self.values);
         let (rule_set, values) = (rule_set.clone(), values.clone());
         if is_other {
             Arc::make_mut(&mut self.object).spec.rule_set = rule_set;

@@ -62,8 +62,8 @@ pub(crate) struct ApiClient {
 pub(crate) type ListCompleteness = Result<(), Incomplete>;
 
 /// Reads from the headers of an answer whether the list is complete. If the answer has neither of
-/// the two headers, the result is [`Incomplete::NotKnown`]. For example, lists of records and
-/// activities have neither.
+/// the two headers, the result is [`Incomplete::NotKnown`]. For example, lists of records have
+/// neither. Lists of activities have one only if no leader has confirmed them.
 fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
     let reason = headers.get(INCOMPLETE_HEADER);
     match reason.and_then(|json| serde_json::from_slice(json.as_bytes()).ok()) {
@@ -77,8 +77,8 @@ fn completeness(headers: &http::HeaderMap) -> ListCompleteness {
 pub(crate) struct ServerAnswer {
     /// The body of the answer.
     pub(crate) text: String,
-    /// Whether operations may be missing from a list of operations. Without meaning for other
-    /// answers.
+    /// Whether operations may be missing from a list of operations. For a list of activities, only
+    /// [`Incomplete::NotConfirmed`] has a meaning, and for other answers nothing has.
     pub(crate) completeness: ListCompleteness,
 }
 

@@ -25,6 +25,7 @@ const MAX_HEADERS: usize = 1000;
 /// before the user is authenticated. An HTTP/1.1 connection may hold twice the limit, because hyper
 /// no longer checks the size of its buffer when the buffer contains all headers of a request.
 const MAX_HEADER_BYTES: u32 = 64 << 10;
+const _: () = assert!(MAX_HEADER_BYTES - 32 < 65_534);
 /// Size of the HTTP/2 flow-control windows in bytes: a client may send this many bytes of request
 /// bodies that the server has not read. The server never reads request bodies, so this is the
 /// smallest window that HTTP/2 allows for a connection.

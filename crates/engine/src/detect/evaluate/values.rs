@@ -93,10 +93,13 @@ impl RuleValues {
         all.chain(nodes.iter()).map(|text| text.len()).sum()
     }
 
-    /// Returns true if the size differs from the `earlier` size. After a takeover, the earlier size
-    /// is unknown, so the first size is no change.
-    pub fn has_new_size(&self, earlier: &Self) -> bool {
+    /// Returns true if the change from `earlier` to these values changes the duration that clients
+    /// expect. After a takeover, the earlier size can be unknown, and so can the earlier duration.
+    /// Then their first values are no change. A restored duration has whole seconds.
+    pub fn has_new_expectation(&self, earlier: &Self) -> bool {
+        let seconds = |it: &Self| it.expected.map(|it| it.as_secs());
         earlier.size.is_some() && self.size != earlier.size
+            || earlier.expected.is_some() && seconds(self) != seconds(earlier)
     }
 
     /// Replaces the texts with the texts of an earlier detection. The progress and `instance` stay
