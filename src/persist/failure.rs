@@ -5,6 +5,7 @@
 //! condition may have no right to read the custom resource. So a failure never contains the
 //! kube-apiserver's own message, which quotes names and values of objects.
 
+use ifo_client::error_text::chain;
 use ifo_observe::GapReason;
 use kube::core::Status;
 use std::collections::BTreeSet;
@@ -118,7 +119,7 @@ impl From<kube::Error> for StoreFailure {
     fn from(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::of_status(&status),
-            error => Self::Unreachable(error.to_string()),
+            error => Self::Unreachable(chain(&error)),
         }
     }
 }

@@ -36,15 +36,50 @@ pub mod store;
 
 pub use model::{Model, Typed};
 
-/// Returns the text of the error of a request to the kube-apiserver. If the kube-apiserver refused the
-/// request, the text is its message. The text of [`kube::Error`] itself would also contain a debug dump
-/// of the whole `Status`.
+use kube::client::AuthError;
+use std::error::Error;
+
+/// Returns the text of the error of a request to the kube-apiserver:
+///
+/// - If the kube-apiserver refused the request, the text is its message. The text of [`kube::Error`]
+///   itself would also contain a debug dump of the whole `Status`.
+/// - If the login command of the kubeconfig failed, the text contains neither its output, which can be
+///   a token, nor its environment.
 fn request_error(error: &kube::Error) -> String {
+    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(cause) = next {
+        let login = cause.downcast_ref();
+        if let Some(AuthError::AuthExecRun { .. } | AuthError::AuthExecParse(_)) = login {
+            return "the login command of the kubeconfig failed".to_owned();
+        }
+        next = cause.source();
+    }
     match error {
         kube::Error::Api(status) if status.message.is_empty() => {
             format!("refused with the code {}", status.code)
         }
         kube::Error::Api(status) => status.message.clone(),
         error => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{ExitStatus, Output};
+
+    #[test]
+    fn an_error_contains_no_output_of_a_login_command() {
+        let login = AuthError::AuthExecRun {
+            cmd: "SECRET=1 login".to_owned(),
+            out: Box::new(Output {
+                status: ExitStatus::default(),
+                stdout: b"token".to_vec(),
+                stderr: Vec::new(),
+            }),
+        };
+        let error = kube::Error::Service(Box::new(login));
+        let text = "the login command of the kubeconfig failed";
+        assert_eq!(request_error(&error), text);
     }
 }

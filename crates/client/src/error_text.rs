@@ -1,15 +1,14 @@
 //! Formats an error with its sources as one line.
 
 use kube::client::AuthError;
+use kube::config::KubeconfigError;
 use std::error::Error;
 
 /// Returns the texts of the error and of its sources on one line, joined with ": ". The text of a
 /// source is left out if the result already contains it, because many errors repeat their source.
 ///
-/// If the kube-apiserver refused a request, the text of this error is the message of the
-/// kube-apiserver. The text of [`kube::Error`] itself would also contain a debug dump of the whole
-/// `Status`. If the login command of a kubeconfig failed, the result is only
-/// [`text_of_failed_login`].
+/// The texts of some errors of the kube crate are replaced by [`short_text`]. If the login command of
+/// a kubeconfig failed, the result is only [`text_of_failed_login`].
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
@@ -19,12 +18,8 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
         }
         let own = error.to_string();
         next = error.source();
-        let mut shown = own.clone();
-        if let Some(kube::Error::Api(status)) = error.downcast_ref() {
-            shown.clone_from(&status.message);
-            if shown.is_empty() {
-                shown = format!("refused with the code {}", status.code);
-            }
+        let shown = short_text(error).unwrap_or_else(|| own.clone());
+        if shown != own {
             text = text.replace(&own, &shown);
             next = None;
         }
@@ -34,6 +29,26 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
         }
     }
     one_line(&text)
+}
+
+/// Returns a shorter text for an error of the kube crate whose own text contains too much. None for
+/// another error.
+///
+/// - If the kube-apiserver refused a request, this is the message of the kube-apiserver. The text of
+///   the error itself also contains a debug dump of the whole `Status`.
+/// - The text about an invalid kubeconfig quotes lines of the file, which can contain tokens.
+fn short_text(error: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(KubeconfigError::Parse(error)) = error.downcast_ref() {
+        let line = error.location().map_or(0, |it| it.line());
+        return Some(format!("the kubeconfig is invalid at line {line}"));
+    }
+    match error.downcast_ref()? {
+        kube::Error::Api(status) if status.message.is_empty() => {
+            Some(format!("refused with the code {}", status.code))
+        }
+        kube::Error::Api(status) => Some(status.message.clone()),
+        _ => None,
+    }
 }
 
 /// Returns a text about a failed login command. Unlike the text of the kube crate, it contains
@@ -121,6 +136,15 @@ mod tests {
         let parse = kube::Error::Auth(AuthError::AuthExecParse(Box::new(parse)));
         let invalid = "the login command did not print a valid ExecCredential";
         assert_eq!(chain(&parse), invalid);
+    }
+
+    #[test]
+    fn an_error_contains_no_line_of_an_invalid_kubeconfig() {
+        let parse = serde_saphyr::from_str::<Vec<u8>>("- token\n").unwrap_err();
+        let invalid = KubeconfigError::Parse(Box::new(parse));
+        assert_eq!(chain(&invalid), "the kubeconfig is invalid at line 1");
+        let inferred = kube::Error::InferKubeconfig(invalid);
+        assert!(!chain(&inferred).contains("token"), "{}", chain(&inferred));
     }
 
     #[test]

@@ -174,7 +174,7 @@ impl CaBundleUpdater {
 
     /// Reads the object. If its bundle is not current, writes the bundle of this server. Succeeds
     /// without a write if the object does not exist.
-    async fn check(&self, must_equal: bool) -> Result<(), String> {
+    pub(super) async fn check(&self, must_equal: bool) -> Result<(), String> {
         let name = self.holder.name();
         let kind = self.holder.resource().kind;
         let failed = |verb: &str, error: &kube::Error| {

@@ -101,13 +101,6 @@ impl Problem {
 
 impl From<KubeconfigError> for Problem {
     fn from(error: KubeconfigError) -> Self {
-        Self::Config(match &error {
-            // The message of the error quotes lines of the file, which can contain tokens.
-            KubeconfigError::Parse(error) => {
-                let line = error.location().map_or(0, |it| it.line());
-                format!("the kubeconfig is invalid at line {line}")
-            }
-            error => chain(error),
-        })
+        Self::Config(chain(&error))
     }
 }

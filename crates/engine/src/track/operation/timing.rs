@@ -292,11 +292,13 @@ impl OperationTiming {
 }
 
 impl TimingInput {
-    /// Returns true if clients do not see the usual duration of earlier runs, although enough
-    /// earlier runs are known.
+    /// Returns true if clients must see a new value of `status.expected` at once. The usual duration
+    /// of earlier runs changes with each run, so a new value waits for the next change of the
+    /// operation.
     pub fn has_new_expectation(&self, status: &Status) -> bool {
         let is_usual = |it: &Expected| it.source == ExpectedSource::History;
-        !status.expected.as_ref().is_some_and(is_usual) && self.usual_expectation().is_some()
+        let shown = &status.expected;
+        !shown.as_ref().is_some_and(is_usual) && *shown != self.shown_expectation()
     }
 
     /// Returns the value for `status.expected`: the usual duration of earlier runs. If there are
