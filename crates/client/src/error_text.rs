@@ -7,8 +7,8 @@ use std::error::Error;
 /// Returns the texts of the error and of its sources on one line, joined with ": ". The text of a
 /// source is left out if the result already contains it, because many errors repeat their source.
 ///
-/// The texts of some errors of the kube crate are replaced by [`short_text`]. If the login command of
-/// a kubeconfig failed, the result is only [`text_of_failed_login`].
+/// The texts of some errors of the kube crate are replaced by `short_text`. If the login command of
+/// a kubeconfig failed, the result is only `text_of_failed_login`.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = Some(error);
