@@ -154,8 +154,8 @@ pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, St
 ///
 /// If a text begins with `{` or `[`, the function first parses the text as JSON. The JSON parser is
 /// much faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If
-/// the text is not JSON, the function parses it as YAML. If both parsers fail, the result is that of
-/// the JSON parser, unless the YAML parser found more documents.
+/// the text is neither JSON nor the beginning of JSON, it is parsed as YAML. If both parsers fail
+/// before the end of the first document, the error is that of the parser that read more lines.
 pub fn documents_before_error(
     bytes: &[u8],
     budget: &mut MemoryBudget,
@@ -164,7 +164,7 @@ pub fn documents_before_error(
         let why = "not JSON or YAML in UTF-8; plain text, gzip and tar are accepted";
         return (Vec::new(), Err(why.to_owned()));
     };
-    let mut of_json = None;
+    let mut json_error = None;
     if text.trim_start().starts_with(['{', '[']) {
         let left = budget.left;
         if let Err(error) = budget.take_json(text) {
@@ -177,26 +177,34 @@ pub fn documents_before_error(
         let Some(error) = error else {
             return (documents, Ok(()));
         };
-        of_json = Some((documents, Err(error.to_string())));
+        // Between two documents, only YAML has separators such as `---`, and comments.
+        let rest = text[parsed.byte_offset()..].trim_start();
+        let may_be_yaml = documents.is_empty() || rest.starts_with(['-', '.', '#']);
+        if error.is_eof() || !may_be_yaml {
+            return (documents, Err(error.to_string()));
+        }
+        json_error = Some(error);
         budget.left = left;
     }
-    let (mut of_yaml, end) = yaml_documents(text, budget.left / YAML_NODE_MEMORY);
-    if let Some(of_json) = of_json.filter(|it| end.is_err() && it.0.len() >= of_yaml.len()) {
-        let taken = budget.take_json(text);
-        return (of_json.0, taken.and(of_json.1));
-    }
-    for (index, document) in of_yaml.iter().enumerate() {
-        if let Err(error) = budget.take_json(&document.to_string()) {
-            of_yaml.truncate(index);
-            return (of_yaml, Err(error));
+    let (documents, end) = yaml_documents(text, budget);
+    let end = end.map_err(|(line, error)| match json_error {
+        Some(of_json) if documents.is_empty() && of_json.line() as u64 > line => {
+            of_json.to_string()
         }
-    }
-    (of_yaml, end)
+        _ => error,
+    });
+    (documents, end)
 }
 
-/// Parses YAML. If the text has an error, also returns the documents before it. The error contains
-/// the position of the fault, if the parser reports it.
-fn yaml_documents(text: &str, max_nodes: usize) -> (Vec<Value>, Result<(), String>) {
+/// Parses YAML, and takes its memory from the budget. If the text has an error, also returns the
+/// documents before it. The error contains the position of the fault, if the parser reports it. The
+/// line of the fault is 0 if it is unknown. It is the largest number if a limit is exceeded, so that
+/// this error is always reported.
+fn yaml_documents(
+    text: &str,
+    budget: &mut MemoryBudget,
+) -> (Vec<Value>, Result<(), (u64, String)>) {
+    let max_nodes = budget.left / YAML_NODE_MEMORY;
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_documents: MAX_OBJECTS,
@@ -205,23 +213,44 @@ fn yaml_documents(text: &str, max_nodes: usize) -> (Vec<Value>, Result<(), Strin
             max_depth: MAX_DEPTH,
         },
     };
+    let mut documents = Vec::new();
+    let mut add = |document: Value| {
+        let taken = budget.take_json(&document.to_string());
+        taken.map(|()| documents.push(document))
+    };
     let error = match serde_saphyr::from_multiple_with_options(text, options.clone()) {
-        Ok(documents) => return (documents, Ok(())),
+        Ok(parsed) => {
+            let added = parsed.into_iter().try_for_each(add);
+            return (documents, added.map_err(|why| (u64::MAX, why)));
+        }
         Err(error) => error,
     };
     // The first line has the position and the message, such as `error: line 2 column 4: …`.
     let message = error.to_string();
     let message = message.lines().next().unwrap_or_default();
     if message.contains("budget breached: Nodes") {
-        return (Vec::new(), Err(too_much_memory()));
+        return (documents, Err((u64::MAX, too_much_memory())));
     }
     let message = message.trim_start_matches("error: ");
     // The message about a key that occurs twice ends with advice for programmers.
     let message = message.replace(", set DuplicateKeyPolicy in Options if acceptable", "");
     let message = message.replacen(" column ", ", column ", 1);
+    // The iterator below has separate limits for each document, so it is used only for text within
+    // the limits.
+    if ["breached", "exceeded"]
+        .iter()
+        .any(|it| message.contains(it))
+    {
+        return (documents, Err((u64::MAX, message)));
+    }
+    let line = error.location().map_or(0, |it| it.line());
     let mut bytes = text.as_bytes();
-    let before = serde_saphyr::read_with_options(&mut bytes, options).map_while(Result::ok);
-    (before.take(MAX_OBJECTS).collect(), Err(message))
+    let mut before = serde_saphyr::read_with_options(&mut bytes, options).map_while(Result::ok);
+    let end = match before.try_for_each(&mut add) {
+        Ok(()) => (line, message),
+        Err(why) => (u64::MAX, why),
+    };
+    (documents, Err(end))
 }
 
 /// Appends the objects in one document to `objects`. A list can contain lists. If an item of a list
@@ -321,6 +350,13 @@ mod tests {
             ("{a: 1}\n---\n{a: 2}\n---\n{a: [\n".to_owned(), 2, "line "),
             ("a: 1\na: 2\n".to_owned(), 0, "duplicate mapping key"),
             ("{\"items\": [{},".to_owned(), 0, "EOF while parsing"),
+            (
+                "{\"a\": 1}\n---\n# b\n---\n{\"a\": 2}\n---\n{a: [}".to_owned(),
+                2,
+                "line 7",
+            ),
+            ("{\n  a: 1,\n  b: [1}\n".to_owned(), 0, "line 3, "),
+            ("{{- if .a }}\nb: 1\n".to_owned(), 0, "line 1, "),
         ] {
             let budget = &mut MemoryBudget::default();
             let (documents, end) = documents_before_error(text.as_bytes(), budget);
@@ -386,6 +422,26 @@ mod tests {
         let long = "x".repeat(1 << 20);
         let aliases = vec!["*a"; 1000].join(",");
         assert!(read(&format!("a: &a {long}\nb: [{aliases}]\n")).is_err());
+    }
+
+    #[test]
+    fn documents_before_a_limit_are_not_parsed_again_without_a_common_limit() {
+        let aliases = |name: &str| [name; 10].join(",");
+        let (b, c, d) = (aliases("*a"), aliases("*b"), aliases("*c"));
+        let text = "x".repeat(20_000);
+        let document = format!("a: &a {text}\nb: &b [{b}]\nc: &c [{c}]\nd: [{d}]\n---\n");
+        let budget = &mut MemoryBudget::default();
+        let (documents, end) = documents_before_error(document.repeat(10).as_bytes(), budget);
+        let error = end.unwrap_err();
+        assert!(error.contains("breached"), "{error}");
+        assert!(documents.is_empty(), "{}", documents.len());
+        // The memory of the documents before a syntax error is limited, too.
+        let document = format!("a: {}\n---\n", "x".repeat(10_000));
+        let mut budget = MemoryBudget { left: 55_000 };
+        let text = document.repeat(9) + "a: [\n";
+        let (documents, end) = documents_before_error(text.as_bytes(), &mut budget);
+        assert_eq!(documents.len(), 5);
+        assert!(end.unwrap_err().contains("limit for all files together"));
     }
 
     #[test]
