@@ -213,11 +213,11 @@ async fn find(
     };
     let records = records.unwrap_or_default().into_iter().filter(is_named);
     if let Some(newest) = records.max_by_key(OperationFacts::completed) {
-        let note =
-            "no such operation is in flight; showing the newest record; see: kubectl ifo history";
+        let note = "showing the newest record of a completed operation; see: kubectl ifo history";
         complain("note", note);
         return Ok(vec![newest]);
     }
+    source.server.check_files()?;
     let what = match &resource {
         None => format!("operation {:?}", name.unwrap_or_default()),
         Some(resource) => {
@@ -225,8 +225,6 @@ async fn find(
             format!("operation on {}", resource.text)
         }
     };
-    let see = "see what there is: kubectl ifo list -A";
-    Err(Problem::NotFound(format!(
-        "there is no {what}{unread}; {see}"
-    )))
+    let text = format!("there is no {what}{unread}; see what there is: kubectl ifo list -A");
+    Err(Problem::NotFound(text))
 }

@@ -190,15 +190,16 @@ async fn completed_operations(source: &OperationSource) -> Result<Vec<InFlightOp
     Ok(all)
 }
 
-/// Reads the records that a field selector selects. Empty if the operations come from custom
-/// resources.
+/// Reads the records that a field selector selects. Empty if the operations come from the custom
+/// resources of a cluster.
 pub(super) async fn records(
     source: &OperationSource,
     field_selector: &str,
 ) -> Result<Vec<InFlightOperation>, Problem> {
     let mut records = Vec::new();
     let namespaces = source.requested_namespaces().into_iter();
-    for namespace in namespaces.filter(|_| source.served == Served::Live) {
+    let has_records = source.served == Served::Live || source.server.from_files.is_some();
+    for namespace in namespaces.filter(|_| has_records) {
         let path = list_path(LIVE_GROUP, record::PLURAL, namespace);
         let listed: Vec<AnyOperation> = source.server.all(&path, field_selector).await?;
         records.extend(listed.into_iter().map(|AnyOperation(it)| it));

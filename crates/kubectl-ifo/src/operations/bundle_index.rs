@@ -3,7 +3,6 @@
 
 use crate::cluster::problem::Problem;
 use ifo_api::completeness::Incomplete;
-use ifo_api::live;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -68,20 +67,32 @@ pub(crate) enum PartResult {
 
 impl BundleIndex {
     /// Returns the part with the operations that commands show. This is the part of the live API.
-    /// If that part was not read, it is the part of the custom resources. If neither part was read,
-    /// returns the reason as an error.
+    /// If that part was not read, it is the part of the custom resources, if that part has objects
+    /// or the cluster did not serve the live API. Otherwise, returns the reason as an error.
     pub(crate) fn operations(&self) -> Result<&BundlePart, String> {
-        let file = format!("/{}.json", live::PLURAL);
-        let parts = self.parts.iter().filter(|it| it.path.ends_with(&file));
         let is_read = |it: &BundlePart| it.result <= PartResult::Truncated;
-        let best = parts.min_by_key(|it| (!is_read(it), it.result == PartResult::NotFound));
-        let best = best.ok_or("they were not requested")?;
-        let message = best
-            .message
-            .as_deref()
-            .unwrap_or("the message was left out");
-        let why = || format!("{}: {:?}: {message}", best.path, best.result);
-        Some(best).filter(|it| is_read(it)).ok_or_else(why)
+        let live = self.operation_parts().next();
+        let is_missing = live.is_none_or(|it| it.result == PartResult::NotFound);
+        // If persistence mode is off, the list of custom resources is always empty.
+        let mut others = self.operation_parts().skip(1);
+        let other = others.find(|it| is_read(it) && (is_missing || it.count > 0));
+        let best = live.filter(|it| is_read(it)).or(other);
+        best.ok_or_else(|| live.map_or("they were not requested".into(), BundlePart::problem))
+    }
+
+    /// Returns the parts with operations. The part of the live API is the first one.
+    pub(crate) fn operation_parts(&self) -> impl Iterator<Item = &BundlePart> {
+        let parts = self.parts.iter();
+        parts.filter(|it| it.path.ends_with("/inflightoperations.json"))
+    }
+}
+
+impl BundlePart {
+    /// Returns the reason why the part could not be read.
+    pub(crate) fn problem(&self) -> String {
+        let message = self.message.as_deref();
+        let message = message.unwrap_or("the message was left out");
+        format!("{}: {:?}: {message}", self.path, self.result)
     }
 }
 

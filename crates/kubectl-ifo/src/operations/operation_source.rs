@@ -18,6 +18,7 @@ pub(crate) use watch::{ObjectChange, changes, check_namespaces};
 use crate::cluster::api_client::{ApiClient, ListCompleteness};
 use crate::cluster::problem::Problem;
 use crate::filters::filter::Filters;
+use crate::operations::bundle_index::BundlePart;
 use crate::operations::operation::InFlightOperation;
 use crate::output::plain_text::first_names;
 use crate::output::print::complain;
@@ -138,10 +139,12 @@ impl OperationSource {
             if let Err(Problem::NotFound(_)) = listed {
                 return Err(Problem::NotInstalled);
             }
-            let (address, plural) = (&source.server.address, live::PLURAL);
-            source.note = Some(format!(
-                "{address} does not serve {LIVE_GROUP}; showing the objects of {plural}.{GROUP}"
-            ));
+            let files = source.server.from_files.as_ref();
+            let part = files.and_then(|it| it.index.as_ref()?.operation_parts().next());
+            let why = || format!("{} does not serve {LIVE_GROUP}", source.server.address);
+            let why = part.map_or_else(why, BundlePart::problem);
+            let shown = format!("showing the objects of {}.{GROUP}", live::PLURAL);
+            source.note = Some(format!("{why}; {shown}"));
         }
         Ok((source, listed?))
     }

@@ -104,10 +104,8 @@ impl LoadedRules {
         for (resource, first) in objects {
             books.entry(resource).or_insert_with(|| {
                 let (kind, namespaced) = (first.kind.clone(), first.namespace.is_some());
-                let own = self
-                    .rule_sets
-                    .iter()
-                    .filter(|it| it.spec.target == *resource);
+                let own = self.rule_sets.iter();
+                let own = own.filter(|it| it.spec.target == *resource);
                 let own = own.map(|it| it.compiled.clone()).collect();
                 // The server gives each version of a rule book a new generation. Here, the
                 // generation is always 1, because the rules do not change while a command runs.

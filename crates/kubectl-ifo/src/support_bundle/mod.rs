@@ -99,7 +99,8 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     write(file, &folder, &bundle.files, now).map_err(failed)?;
     print(format!("{}\n", path.display()))?;
     report(&bundle.index, bundle.files.len());
-    if namespace.is_none() && bundle.index.operations().is_err() {
+    let live = bundle.index.operation_parts().next();
+    if namespace.is_none() && live.is_some_and(|it| it.result == PartResult::Forbidden) {
         let hint = "the operations of all namespaces cannot be read; try -n NAMESPACE";
         complain("note", hint);
     }
@@ -134,10 +135,8 @@ fn report(index: &BundleIndex, files: usize) {
         "it contains all texts; check it before you send it"
     };
     let count = index.operations().map_or(0, |it| it.count);
-    complain(
-        "note",
-        format!("{files} files, {count} operations; {texts}"),
-    );
+    let summary = format!("{files} files, {count} operations; {texts}");
+    complain("note", summary);
     for BundlePart { path, result, .. } in &index.parts {
         // Usually, there are no custom resources of operations, so their absence is not reported.
         let is_custom = path.contains(live::PLURAL) && !path.contains(LIVE_GROUP);

@@ -29,9 +29,8 @@ pub(super) fn draw(model: &mut Model, frame: &mut Frame) {
     .areas(frame.area());
     draw_header(model, frame, header);
     if model.shows_help {
-        let lines = HELP
-            .iter()
-            .map(|(keys, what)| format!("{}{what}", pad(keys, NAME_WIDTH)).into());
+        let lines = HELP.iter();
+        let lines = lines.map(|(keys, what)| format!("{}{what}", pad(keys, NAME_WIDTH)).into());
         frame.render_widget(Paragraph::new(lines.collect::<Vec<Line>>()), body);
     } else if model.detail.is_some() {
         draw_detail(model, frame, body);

@@ -25,6 +25,9 @@ const NAMESPACES: &str = "/api/v1/namespaces";
 /// The path of the list of all Events.
 const EVENTS: &str = "/api/v1/events";
 
+/// The folder with the objects of an API in a must-gather.
+const GATHERED: &str = "cluster-scoped-resources/";
+
 /// Objects by namespace and name.
 type ObjectsByName = BTreeMap<(Option<String>, String), Value>;
 
@@ -41,7 +44,7 @@ pub(crate) struct FileContents {
     /// else of the newest file. Ages in the output are relative to this time.
     pub(crate) time: Timestamp,
     /// The index of the support bundle. None if the files are no support bundle.
-    index: Option<BundleIndex>,
+    pub(crate) index: Option<BundleIndex>,
     resources: Resources,
     /// False if the files do not show which operations were in flight. For example, they contain
     /// only records.
@@ -91,7 +94,8 @@ impl FileContents {
         }
         add_namespaces(&mut resources, index.as_ref());
         // If a cluster has no operations, its must-gather has no file for operations.
-        let is_gathered = |it: &FoundFile| it.path.contains("cluster-scoped-resources/");
+        let is_gathered = Path::new(path).ends_with(GATHERED)
+            || files.iter().any(|it| it.path.contains(GATHERED));
         let operations = [LIVE_GROUP, GROUP].map(|group| list_path(group, live::PLURAL, None));
         let is_listed = operations.iter().any(|it| resources.contains_key(it));
         if !is_listed {
@@ -102,7 +106,7 @@ impl FileContents {
         Ok(Self {
             path: path.to_owned(),
             time: time.unwrap_or_else(clock::now),
-            shows_operations: is_listed || files.iter().any(is_gathered),
+            shows_operations: is_listed || (is_whole && is_gathered),
             completeness: completeness(index.as_ref().filter(|_| is_whole), &resources),
             index,
             resources,
