@@ -314,9 +314,7 @@ impl<'a> OperationWait<'a> {
             Some(why) => format!("still unknown: {why}"),
             None => format!("waiting: {}", self.state.reason()),
         };
-        // An error can contain the number of a client port, which differs in each attempt.
-        let is_varying = |it: char| self.doubt.is_some() && it.is_ascii_digit();
-        if self.printed.replace(is_varying, "") != text.replace(is_varying, "") {
+        if without_ports(&self.printed) != without_ports(&text) {
             print_error_line(&text);
             self.printed = text;
         }
@@ -330,6 +328,42 @@ impl<'a> OperationWait<'a> {
             // The goal seems to be reached, but no new answer has confirmed it.
             (Ok(Some(at)), _) if at <= Instant::now() => WaitEnd::Unknown(NO_ANSWER.to_owned()),
             _ => WaitEnd::NotReached,
+        }
+    }
+}
+
+/// Leaves out the digits after each colon. An error can contain the number of a client port, which
+/// differs in each attempt.
+fn without_ports(text: &str) -> String {
+    let parts = text.split(':');
+    let parts = parts.map(|it| it.trim_start_matches(char::is_numeric));
+    parts.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_numbers_of_ports_are_left_out() {
+        for (text, other, is_same) in [
+            (
+                "read 10.0.0.1:4242->10.0.0.2:443: reset",
+                "read 10.0.0.1:99->10.0.0.2:443: reset",
+                true,
+            ),
+            (
+                "still unknown: 3 rule sets",
+                "still unknown: 1 rule set",
+                false,
+            ),
+            ("still unknown: node-1", "still unknown: node-2", false),
+        ] {
+            assert_eq!(
+                without_ports(text) == without_ports(other),
+                is_same,
+                "{text}"
+            );
         }
     }
 }
