@@ -87,12 +87,15 @@ pub(crate) fn print(text: impl Into<TerminalText>) -> Result<(), Problem> {
     })
 }
 
-/// Creates a new file that only the user may read. The path `-`, which means standard output in
-/// other programs, is refused.
+/// Returns an error if the path exists, or is `-`, which means standard output in other programs.
+pub(crate) fn check_new(path: &Path) -> Result<(), Problem> {
+    let is_new = path.as_os_str() != "-" && !path.exists();
+    let why = || Problem::Usage(format!("cannot write {}: name a new file", path.display()));
+    is_new.then_some(()).ok_or_else(why)
+}
+
+/// Creates a new file that only the user may read.
 pub(crate) fn create_private(path: &Path) -> io::Result<File> {
-    if path.as_os_str() == "-" {
-        return Err(io::Error::other("name a file; - is not supported"));
-    }
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600).open(path)
 }

@@ -18,7 +18,7 @@ use crate::cluster::connect::{Connect, needs_cluster};
 use crate::cluster::problem::Problem;
 use crate::filters::filter_check::find_object;
 use crate::operations::bundle_index::{BundleIndex, BundlePart, PartResult};
-use crate::output::print::{complain, create_private, print};
+use crate::output::print::{check_new, complain, create_private, print};
 use collect::{BundleCollection, REQUEST_TIME};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -91,9 +91,7 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<ExitCode, Problem> {
     let path = args.output.clone().unwrap_or_else(default);
     let failed =
         |error: io::Error| Problem::Other(format!("cannot write {}: {error}", path.display()));
-    if path.exists() {
-        return Err(failed(io::Error::other("the file exists")));
-    }
+    check_new(&path)?;
     let bundle = BundleCollection::collect(client, args, metrics, now).await;
     let file = create_private(&path).map_err(failed)?;
     write(file, &folder, &bundle.files, now).map_err(failed)?;

@@ -20,7 +20,7 @@ use crate::cluster::problem::Problem;
 use crate::filters::filter::{Filters, StateArgs};
 use crate::filters::filter_check;
 use crate::operations::operation_source::OperationSource;
-use crate::output::print::{complain, create_private, print};
+use crate::output::print::{check_new, complain, create_private, print};
 use contents::PageContents;
 use guard::Guard;
 use serde_json::json;
@@ -80,6 +80,7 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     let mut filters = args.filters.in_any_phase(args.connect.namespace());
     args.states.add_to(&mut filters);
     filters.refuse_format("ui has no output format; for one use: kubectl ifo list -o json")?;
+    args.export.as_deref().map_or(Ok(()), check_new)?;
     let mut server = args.connect.open().await?;
     filters.resolve(&server).await;
     let (source, listed) = OperationSource::open(server.clone(), filters.clone()).await?;
@@ -104,19 +105,15 @@ pub(super) async fn run(args: &UiArgs) -> Result<ExitCode, Problem> {
     }
     let failed =
         |error| Problem::Other(format!("cannot listen on 127.0.0.1:{}: {error}", args.port));
-    let listener = TcpListener::bind(("127.0.0.1", args.port))
-        .await
-        .map_err(failed)?;
+    let listener = TcpListener::bind(("127.0.0.1", args.port)).await;
+    let listener = listener.map_err(failed)?;
     let guard = Guard::new(listener.local_addr().map_err(failed)?.port());
     let address = guard.new_address();
-    print(format!(
-        "kubectl ifo ui: {address}\nshowing the operations of {context}; Ctrl-C ends it\n"
-    ))?;
+    let shown = format!("showing the operations of {context}; Ctrl-C ends it");
+    print(format!("kubectl ifo ui: {address}\n{shown}\n"))?;
     if !args.no_open && !open_browser(&address) {
-        complain(
-            "note",
-            "the browser cannot be opened; open the address yourself",
-        );
+        let note = "the browser cannot be opened; open the address yourself";
+        complain("note", note);
     }
     server.timeout.get_or_insert(DETAILS_TIMEOUT);
     let contents = Arc::new(Mutex::new(contents));
@@ -146,20 +143,16 @@ fn export(path: &Path, contents: &PageContents) -> Result<ExitCode, Problem> {
     // The note of the source is already printed.
     let note = contents.source.note.as_ref();
     let warnings = contents.state.warnings.iter();
-    warnings
-        .filter(|it| Some(*it) != note)
-        .for_each(|it| complain("note", it));
+    let others = warnings.filter(|it| Some(*it) != note);
+    others.for_each(|it| complain("note", it));
     print(format!("{}: {count} objects\n", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Opens an address in the browser of the user. Returns false if no program could be started.
 fn open_browser(address: &str) -> bool {
-    let default = if cfg!(target_os = "macos") {
-        "open"
-    } else {
-        "xdg-open"
-    };
+    let is_mac = cfg!(target_os = "macos");
+    let default = if is_mac { "open" } else { "xdg-open" };
     let chosen = std::env::var("BROWSER").unwrap_or_default();
     let chosen = chosen.split(':').filter(|it| !it.is_empty());
     let mut programs = chosen.chain([default]);

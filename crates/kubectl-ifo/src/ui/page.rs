@@ -70,10 +70,9 @@ pub(super) fn protect(headers: &mut HeaderMap) {
 
 /// Returns the page for a file, with `data`, the JSON that it shows.
 pub(super) fn with_data(data: &str) -> String {
-    let meta = format!(
-        "<head>\n<meta http-equiv=\"Content-Security-Policy\" content=\"{}\">",
-        *POLICY
-    );
+    let policy: &str = &POLICY;
+    let meta =
+        format!("<head>\n<meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">");
     // Without `<`, the data cannot end the script element that contains it.
     let data = data.replace('<', "\\u003c");
     let element =

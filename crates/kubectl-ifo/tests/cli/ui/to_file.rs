@@ -100,7 +100,7 @@ fn an_export_has_the_page_and_its_data_in_one_file() {
     }
     // An existing file is not replaced.
     let again = export();
-    again.exits(1);
+    again.exits(2);
     let files = std::fs::read_dir(folder.path())
         .expect("the folder")
         .count();
