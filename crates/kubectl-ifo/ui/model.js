@@ -269,7 +269,8 @@ ifo.fits = (piece, view, withoutStates = false) => {
 // Answers whether the cluster, or what the user has chosen, is idle: {status: "idle" | "busy" |
 // "unknown", …}. The search and the states have no effect. An Activity answers for the whole cluster,
 // one namespace, node or component. For other choices, and for files of which the flags select a part,
-// the page counts the operations, and trusts "none" only if the Activity knows of all operations.
+// the page counts the operations. It trusts "none" only if the Activity knows of all operations, and no
+// flag leaves out operations.
 ifo.idleOf = (view) => {
   const chosen = Object.keys(ifo.CHOICES).filter((it) => view[it]).map((it) => `${it}.${view[it]}`);
   const isPart = model.begin && model.begin.mode === "files" && model.begin.filter;
@@ -290,6 +291,7 @@ ifo.idleOf = (view) => {
   if (since && idle.status === "False") return answer("busy", { count: activity.status.operations, since });
   if (since && idle.status === "True" && !model.state.warnings.length) return answer("idle", { count: 0, since });
   if (count) return answer("busy", { since: minimum(pieces, "start") });
+  if (model.begin.filter) return answer("unknown", { why: "Nothing is shown, but the flags leave out operations." });
   const isLive = model.begin.mode === "live";
   if (!idle && isLive) return answer("unknown", { why: `Nothing is shown, but you cannot read the Activity of ${place}.` });
   if (idle && idle.status === "Unknown") return answer("unknown", { why: idle.message || "Operations may be missing." });

@@ -191,6 +191,10 @@ fn the_card_counts_what_flags_and_choices_select_and_ignores_the_search_and_the_
     let (_ui, address) = start(plugin().arg("--from").arg(file.path()).arg("--failing"));
     browser.open(&address);
     idle("Not idle1 operation in flight in what the filters select");
+    let blocked = ["--state", "Blocked"];
+    let (_ui, address) = start(plugin().arg("--from").arg(file.path()).args(blocked));
+    browser.open(&address);
+    idle("UnknownNothing is shown, but the flags leave out operations.");
     let (_ui, address) = start(plugin().arg("--from").arg(file.path()));
     browser.open(&address);
     let all = "Not idle2 operations in flight in the cluster";
