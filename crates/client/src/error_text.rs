@@ -36,7 +36,8 @@ pub fn chain(error: &(dyn Error + 'static)) -> String {
 ///
 /// - If the kube-apiserver refused a request, this is the message of the kube-apiserver. The text of
 ///   the error itself also contains a debug dump of the whole `Status`.
-/// - The text about an invalid kubeconfig quotes lines of the file, which can contain tokens.
+/// - If a kubeconfig is invalid, this is only the number of the invalid line. The text of the error
+///   itself also quotes lines of the file, which can contain tokens.
 fn short_text(error: &(dyn Error + 'static)) -> Option<String> {
     if let Some(KubeconfigError::Parse(error)) = error.downcast_ref() {
         let line = error.location().map_or(0, |it| it.line());
@@ -129,7 +130,8 @@ mod tests {
             }),
         };
         let failed = "the login command failed with exit status: 1: no session";
-        // The first request needs the token, and later ones need a new token.
+        // When a client is created, this is `kube::Error::Auth`. When the client renews its token
+        // later, it is `kube::Error::Service`.
         let refresh = |it: AuthError| kube::Error::Service(Box::new(it));
         assert_eq!(chain(&refresh(run)), failed);
         let parse = serde_saphyr::from_str::<u8>("token").unwrap_err();

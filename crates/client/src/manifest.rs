@@ -157,8 +157,9 @@ pub fn documents(text: &str, budget: &mut MemoryBudget) -> Result<Vec<Value>, St
 ///
 /// If a text begins with `{` or `[`, the function first parses the text as JSON. The JSON parser is
 /// much faster, and the YAML parser accepts neither tabs nor JSON documents without a separator. If
-/// the text is neither JSON nor the beginning of JSON, it is parsed as YAML. If both parsers fail
-/// before the end of the first document, the error is that of the parser that read more lines.
+/// the JSON parser reports that the text ends too early, this is the error. If it reports another
+/// error, the text is parsed as YAML. If both parsers fail before the end of the first document, the
+/// error is that of the parser that read more lines.
 pub fn documents_before_error(
     bytes: &[u8],
     budget: &mut MemoryBudget,
@@ -201,8 +202,8 @@ pub fn documents_before_error(
 
 /// Parses YAML, and takes its memory from the budget. If the text has an error, also returns the
 /// documents before it. The error contains the position of the fault, if the parser reports it. The
-/// line of the fault is 0 if it is unknown. It is the largest number if a limit is exceeded, so that
-/// this error is always reported.
+/// line of the fault is 0 if it is unknown. If a limit is exceeded, the line is `u64::MAX`, because
+/// the caller reports the error with the larger line, and must report this one.
 fn yaml_documents(
     text: &str,
     budget: &mut MemoryBudget,
