@@ -202,7 +202,7 @@ pub fn documents_before_error(
 
 /// Parses YAML, and takes its memory from the budget. If the text has an error, also returns the
 /// documents before it. The error contains the position of the fault, if the parser reports it. The
-/// line of the fault is 0 if it is unknown. If a limit is exceeded, the line is `u64::MAX`, because
+/// line of the fault is 0 if it is unknown. If a limit is exceeded, the line is the largest `u64`, because
 /// the caller reports the error with the larger line, and must report this one.
 fn yaml_documents(
     text: &str,
